@@ -1,0 +1,1 @@
+//! Pure state machines, volume files and services of the coordinator.

@@ -1,0 +1,1 @@
+//! Kafka wire protocol in front of a log store.

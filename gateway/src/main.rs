@@ -1,0 +1,2 @@
+//! The `fencepost` command.
+fn main() {}

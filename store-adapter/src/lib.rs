@@ -1,0 +1,1 @@
+//! Traits `Volume` and `LogStore`, their adapters, and the batch view.

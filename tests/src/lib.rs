@@ -1,0 +1,1 @@
+//! The kit of the black-box suites.
