@@ -1,0 +1,3 @@
+//! The wire: everything that touches bytes of the protocol.
+
+pub mod fetch;
