@@ -1,0 +1,1 @@
+//! Drivers: check ownership, load, decide, persist, run effects, reply.
