@@ -3,6 +3,7 @@
 //! - [`volume`]: the shared directory tree, and the only code that opens its files.
 //! - [`store`]: the log store trait; adapters beside it.
 //! - [`runtime`]: clock, randomness, tasks and threads.
+//! - [`local`]: this host and process, and the cluster id that a data directory remembers.
 //! - [`batch`]: the checked view of a v2 record batch. Nothing here ever decompresses.
 //!
 //! A store knows bytes and offsets; it has never heard of transactions or groups.
@@ -10,6 +11,7 @@
 pub mod batch;
 pub mod fault;
 pub mod ids;
+pub mod local;
 pub mod runtime;
 pub mod store;
 pub mod volume;
