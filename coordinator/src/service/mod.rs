@@ -1,1 +1,3 @@
 //! Services: ask a machine, persist, then answer.
+
+pub mod producer_ids;

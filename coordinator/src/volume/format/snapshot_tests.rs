@@ -135,10 +135,16 @@ fn a_pair_that_does_not_fit_is_not_used() {
     let ahead = INDEX
         .replace(r#""log_end_offset":100"#, r#""log_end_offset":120"#)
         .replace(r#""base_offset":90"#, r#""base_offset":119"#)
-        .replace(r#""open":[{"producer_id":1099511627777,"first_offset":80}],"#, "")
+        .replace(
+            r#""open":[{"producer_id":1099511627777,"first_offset":80}],"#,
+            "",
+        )
         .replace(
             r#""last_stable_offset":21}"#,
-            r#""last_stable_offset":21},{"producer_id":1099511627777,"first_offset":80,"last_offset":100}"#,
+            concat!(
+                r#""last_stable_offset":21},"#,
+                r#"{"producer_id":1099511627777,"first_offset":80,"last_offset":100}"#
+            ),
         );
     let restored = restore(&state(STATE), &index(&ahead), TOPIC)
         .unwrap()
