@@ -361,7 +361,8 @@ pub struct Restored {
     /// State up to `image.log_end_offset`; replay goes on there.
     pub image: Image,
     /// Every batch here must be in the log, at its offset and with its CRC, before the image is
-    /// used.
+    /// used. One that lies below the log's start can't be looked up; the trim that removed it wrote
+    /// a snapshot first.
     pub proofs: Vec<BatchProof>,
 }
 
