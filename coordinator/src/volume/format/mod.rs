@@ -27,7 +27,7 @@ pub use id_block::IdBlockFile;
 pub use manifest::Manifest;
 pub use snapshot::{
     AbortedEntry, LastBatch, MarkerEntry, OpenEntry, ProducerEntry, ProducerSnapshot, RecentBatch,
-    SNAPSHOT_VERSION, TxnIndexSnapshot,
+    Restored, SNAPSHOT_VERSION, TxnIndexSnapshot, Writer, restore,
 };
 pub use time::rfc3339;
 pub use tombstone::TopicTombstone;
