@@ -31,7 +31,10 @@ impl VolumeBlockFile {
         if next_block < old.next_block {
             return Err(OwnedError::Damaged {
                 path: path.to_string(),
-                why: format!("nextBlock {} is behind {next_block}", old.next_block),
+                why: format!(
+                    "nextBlock {} is beyond {next_block} already",
+                    old.next_block
+                ),
             });
         }
         let next = IdBlockFile {

@@ -154,7 +154,8 @@ async fn check_new(
         };
         for entry in names {
             let name = entry.name;
-            if layout::is_foreign(&name) || known.contains(&name.as_str()) {
+            let skipped = layout::is_foreign(&name) || known.contains(&name.as_str());
+            if skipped || (!entry.is_dir && layout::is_probe(&name)) {
                 continue;
             }
             // Directories that a first start makes are empty until it has finished.
@@ -170,7 +171,7 @@ async fn check_new(
 
 async fn is_empty(files: &Files, dir: &VolumePath) -> Result<bool, VolumeError> {
     match files.volume.list(dir).await {
-        Ok(names) => Ok(names.iter().all(|entry| entry.name.starts_with('~'))),
+        Ok(names) => Ok(names.iter().all(|entry| layout::is_probe(&entry.name))),
         Err(VolumeError::NotFound { .. }) => Ok(true),
         Err(error) => Err(error),
     }
