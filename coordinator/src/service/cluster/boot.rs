@@ -212,23 +212,21 @@ async fn settle_cluster(
     remembered: Option<&str>,
 ) -> Result<ClusterFile, StartError> {
     let path = Place::Cluster.path();
-    let cluster = match files.read::<ClusterFile>(control, &path).await? {
-        Some(cluster) => {
-            check_cluster(&cluster, remembered)?;
-            cluster
-        }
-        None => {
-            check_new(files, remembered, Listing::Fresh).await?;
-            let cluster = ClusterFile {
-                version: CLUSTER_VERSION,
-                cluster_id: new_cluster_id(&ports.env),
-                txn_slots: TXN_SLOTS,
-                group_slots: GROUP_SLOTS,
-                extra: Extra::new(),
-            };
-            files.replace(control, &path, &cluster).await?;
-            cluster
-        }
+    let found: Option<ClusterFile> = files.read(control, &path).await?;
+    let cluster = if let Some(cluster) = found {
+        check_cluster(&cluster, remembered)?;
+        cluster
+    } else {
+        check_new(files, remembered, Listing::Fresh).await?;
+        let cluster = ClusterFile {
+            version: CLUSTER_VERSION,
+            cluster_id: new_cluster_id(&ports.env),
+            txn_slots: TXN_SLOTS,
+            group_slots: GROUP_SLOTS,
+            extra: Extra::new(),
+        };
+        files.replace(control, &path, &cluster).await?;
+        cluster
     };
     if remembered.is_none() {
         let wrote = ports.identity.write(&cluster.cluster_id);

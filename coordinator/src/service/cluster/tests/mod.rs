@@ -2,7 +2,9 @@
 
 mod boot;
 mod crash;
+mod docs;
 mod files;
+mod real;
 mod topics;
 mod twins;
 mod world;

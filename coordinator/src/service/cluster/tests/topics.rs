@@ -1,16 +1,14 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use store_adapter::ids::{BrokerId, LeaderEpoch, LogId};
 use store_adapter::volume::memory::{StepFault, StepOutcome};
 use uuid::Uuid;
 
-use super::super::{
-    ClusterNode, NameError, PARTITIONS_MAX, TOPIC_PARTITIONS_MAX, Topic, TopicError, TopicIndex,
-};
+use super::super::{ClusterNode, NameError, TOPIC_PARTITIONS_MAX, Topic, TopicError, TopicIndex};
 use super::world::{How, Interrupt, Site, World};
 use super::{create, delete, new_topic};
-use crate::volume::format::{TopicIdFile, TopicTombstone, decode};
+use crate::volume::format::{Extra, TopicIdFile, TopicTombstone, decode};
 use crate::volume::layout::Place;
 
 fn names(topics: &TopicIndex) -> Vec<String> {
@@ -72,7 +70,7 @@ fn a_name_that_comes_again_inherits_nothing() {
     delete(&world, &node, first.id).unwrap();
     let (again, new) = (node.clone(), new_topic("orders", 7));
     let new = super::super::NewTopic {
-        configs: Default::default(),
+        configs: BTreeMap::new(),
         ..new
     };
     let second = world.run(async move { again.create_topic(new).await });
@@ -136,22 +134,6 @@ fn bad_requests_are_told_why() {
 }
 
 #[test]
-fn a_cluster_takes_a_bounded_number_of_partitions() {
-    let world = World::new(4);
-    let node = Site::new(&world).start(0);
-    let most = u32::try_from(PARTITIONS_MAX).unwrap() / TOPIC_PARTITIONS_MAX;
-    for n in 0..most {
-        run_create(&world, &node, &format!("t{n}"), TOPIC_PARTITIONS_MAX).unwrap();
-    }
-    assert_eq!(
-        run_create(&world, &node, "more", 1),
-        Err(TopicError::TooManyPartitions {
-            max: PARTITIONS_MAX
-        })
-    );
-}
-
-#[test]
 fn of_concurrent_creations_of_a_name_one_wins() {
     let world = World::new(5);
     let node = Site::new(&world).start(0);
@@ -194,7 +176,7 @@ fn tombstones_are_kept_for_seven_days() {
             topic_id: topic.id,
             name: "orders".into(),
             deleted_ms: site_ms(&world) - days * 86_400_000,
-            extra: Default::default(),
+            extra: Extra::new(),
         };
         let bytes = crate::volume::format::encode(&tombstone).unwrap();
         site.put(&path, bytes.to_vec().leak());

@@ -192,7 +192,7 @@ impl World {
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let (done, mut wait) = oneshot::channel();
-        let end = self.inner.lock().now + Duration::from_secs(300);
+        let end = self.inner.lock().now + Duration::from_mins(5);
         self.add(
             Group::MAX,
             Box::pin(async move {
