@@ -10,6 +10,7 @@
 //! own create or rename in that directory is fresh. Listings otherwise may be stale.
 
 mod block;
+pub mod memory;
 pub mod owned;
 mod path;
 pub mod posix;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use block::block_on;
+pub use memory::MemoryVolume;
 pub use path::VolumePath;
 pub use posix::PosixVolume;
 
