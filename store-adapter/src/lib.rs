@@ -10,6 +10,7 @@
 pub mod batch;
 pub mod fault;
 pub mod ids;
+pub mod memory;
 pub mod runtime;
 pub mod store;
 pub mod volume;
