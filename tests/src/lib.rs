@@ -1,1 +1,3 @@
 //! The kit of the black-box suites.
+
+pub mod raw;
