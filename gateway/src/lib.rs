@@ -1,4 +1,6 @@
 //! Kafka wire protocol in front of a log store: sockets, tower stack, wire, handlers, partitions.
 
 pub mod api;
+pub mod error_code;
+pub mod partition;
 pub mod wire;

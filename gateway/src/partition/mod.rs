@@ -1,0 +1,3 @@
+//! One partition that this broker leads.
+
+pub mod validate;
