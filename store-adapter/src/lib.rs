@@ -10,6 +10,7 @@
 pub mod batch;
 pub mod fault;
 pub mod ids;
+pub mod journal;
 pub mod memory;
 pub mod runtime;
 pub mod store;
