@@ -14,6 +14,7 @@ pub mod blob;
 pub mod control;
 pub mod fault;
 pub mod ids;
+pub mod journal;
 pub mod memory;
 pub mod records;
 pub mod runtime;

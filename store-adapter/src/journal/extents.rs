@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::frame::{FRAME_HEADER_LEN, FileId, Frame, get_log, put_log};
+use super::frame::{FRAME_HEADER_LEN, FileId, Frame, Kind, get_log, put_log};
+use super::scan::FoundRound;
 use crate::ids::LogId;
 
 /// Bytes up to which frames are gathered in one extent.
@@ -73,9 +74,9 @@ impl Extent {
 
 /// Adds `extent` behind `extents`, merging it with the last one where that is allowed.
 pub(crate) fn push(extents: &mut Vec<Extent>, extent: Extent) {
-    match extents.last_mut() {
-        Some(last) if last.absorb(&extent) => {}
-        _ => extents.push(extent),
+    let absorbed = extents.last_mut().is_some_and(|last| last.absorb(&extent));
+    if !absorbed {
+        extents.push(extent);
     }
 }
 
@@ -91,6 +92,17 @@ impl FileIndex {
     pub(crate) fn add(&mut self, frame: &Frame, position: u64) {
         let extents = self.logs.entry(frame.log).or_default();
         push(extents, Extent::of(frame, position));
+    }
+
+    /// Takes a round in. A log that is deleted in it has nothing from before.
+    pub(crate) fn add_round(&mut self, round: &FoundRound) {
+        for found in &round.frames {
+            match found.frame.kind {
+                Kind::Append => self.add(&found.frame, found.position),
+                Kind::Delete => drop(self.logs.remove(&found.frame.log)),
+                _ => {}
+            }
+        }
     }
 
     /// Extents of all logs.
@@ -194,6 +206,8 @@ pub(crate) struct LogIndex {
     pub(crate) sealed: VecDeque<Segment>,
     /// Extents in the file being written.
     pub(crate) active: Vec<Extent>,
+    /// The file being written; `None` while it holds nothing of the log.
+    pub(crate) active_file: Option<FileId>,
 }
 
 /// Where the search for an offset or a time goes on.
@@ -202,7 +216,7 @@ pub(crate) enum Place {
     /// In a closed file.
     Sealed(Segment),
     /// In the file being written; the extents from the one that was searched for.
-    Active(Vec<Extent>),
+    Active(FileId, Vec<Extent>),
 }
 
 impl LogIndex {
@@ -215,7 +229,8 @@ impl LogIndex {
         }
         let extents = from_offset(&self.active, offset);
         let taken = &extents[..extents.len().min(max)];
-        (!taken.is_empty()).then(|| Place::Active(taken.to_vec()))
+        let file = self.active_file.filter(|_| !taken.is_empty())?;
+        Some(Place::Active(file, taken.to_vec()))
     }
 
     /// The first place at or behind `offset` that may hold a timestamp of at least `time`.
@@ -227,7 +242,26 @@ impl LogIndex {
         }
         let extents = from_offset(&self.active, offset);
         let found = extents.iter().find(|e| e.max_timestamp >= time)?;
-        Some(Place::Active(vec![*found]))
+        Some(Place::Active(self.active_file?, vec![*found]))
+    }
+
+    /// Takes an append frame of `file`, the one being written, in.
+    pub(crate) fn add(&mut self, file: FileId, frame: &Frame, position: u64) {
+        self.active_file = Some(file);
+        push(&mut self.active, Extent::of(frame, position));
+    }
+
+    /// The file being written is closed; returns whether it holds something of the log.
+    pub(crate) fn seal(&mut self) -> bool {
+        let extents = std::mem::take(&mut self.active);
+        let file = self.active_file.take();
+        match file.and_then(|file| Segment::of(file, &extents)) {
+            Some(segment) => {
+                self.sealed.push_back(segment);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Forgets what lies wholly below `start`; returns the closed files that the log no longer

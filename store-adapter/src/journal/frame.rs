@@ -434,8 +434,8 @@ impl Round {
 }
 
 /// A log in the catalogue of a checkpoint: topic id, partition, lsn of its creation, start, end,
-/// leader epoch held and of the last batch (-1 for none, 8 bytes each), length of the name
-/// (2 bytes), name.
+/// leader epoch held and of the last batch (-1 for none, 8 bytes each), 1 if it is damaged
+/// (1 byte), length of the name (2 bytes), name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CatalogueEntry {
     /// The log.
@@ -450,6 +450,8 @@ pub(crate) struct CatalogueEntry {
     pub(crate) epoch: Option<LeaderEpoch>,
     /// The epoch of its last batch.
     pub(crate) last_epoch: Option<LeaderEpoch>,
+    /// Whether it was found damaged.
+    pub(crate) damaged: bool,
     /// The topic's name.
     pub(crate) name: String,
 }
@@ -463,6 +465,7 @@ impl CatalogueEntry {
         out.put_i64(self.end);
         out.put_i64(self.epoch.map_or(-1, |epoch| i64::from(epoch.0)));
         out.put_i64(self.last_epoch.map_or(-1, |epoch| i64::from(epoch.0)));
+        out.put_u8(u8::from(self.damaged));
         let name = self.name.as_bytes();
         let len = u16::try_from(name.len()).unwrap_or(u16::MAX);
         out.put_u16(len);
@@ -477,6 +480,7 @@ impl CatalogueEntry {
         let end = bytes.try_get_i64().ok()?;
         let epoch = get_epoch(bytes)?;
         let last_epoch = get_epoch(bytes)?;
+        let damaged = bytes.try_get_u8().ok()? != 0;
         let len = usize::from(bytes.try_get_u16().ok()?);
         let (name, rest) = bytes.split_at_checked(len)?;
         *bytes = rest;
@@ -487,6 +491,7 @@ impl CatalogueEntry {
             end,
             epoch,
             last_epoch,
+            damaged,
             name: std::str::from_utf8(name).ok()?.to_owned(),
         })
     }

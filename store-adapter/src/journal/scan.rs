@@ -8,6 +8,7 @@
 
 use bytes::Bytes;
 
+use super::extents::{TRAILER_LEN, footer_position};
 use super::frame::{self, Check, FILE_HEADER_LEN, FRAME_HEADER_LEN, Frame, Kind, Round, Seed};
 use crate::ids::LogId;
 use crate::volume::{VolumeError, VolumeFile};
@@ -161,7 +162,13 @@ impl<'a> Scanner<'a> {
 
     async fn is_footer(&mut self, at: u64) -> Result<bool, VolumeError> {
         let check = self.check(at).await?;
-        Ok(matches!(check, Check::Good(frame, _) if frame.kind == Kind::Footer))
+        if matches!(check, Check::Good(frame, _) if frame.kind == Kind::Footer) {
+            return Ok(true);
+        }
+        // One that is damaged is no loss of data, and its end still says where it began.
+        let trailer = self.limit.saturating_sub(TRAILER_LEN as u64);
+        let bytes = self.file.read_at(trailer, TRAILER_LEN).await?;
+        Ok(footer_position(&bytes) == Some(at))
     }
 
     /// Whether a round that began behind `at` was closed.
