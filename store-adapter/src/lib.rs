@@ -3,6 +3,7 @@
 //! - [`volume`]: the shared directory tree, and the only code that opens its files.
 //! - [`store`]: the log store trait; adapters beside it.
 //! - [`runtime`]: clock, randomness, tasks and threads.
+//! - [`local`]: this host and process, and the cluster id that a data directory remembers.
 //! - [`batch`]: the checked view of a v2 record batch; [`blob`] finds it in a request,
 //!   [`records`] walks what is in it, [`control`] writes and reads markers. Nothing here ever
 //!   decompresses.
@@ -15,6 +16,7 @@ pub mod control;
 pub mod fault;
 pub mod ids;
 pub mod journal;
+pub mod local;
 pub mod memory;
 pub mod records;
 pub mod runtime;

@@ -23,6 +23,12 @@ const DELETED_DIR: &str = "topics_deleted";
 const QUARANTINE_DIR: &str = "quarantine";
 const JSON: &str = ".json";
 
+/// Directories that a volume without `cluster.json` may have and still count as empty, whatever is
+/// in them: what an interrupted first start leaves.
+pub const EMPTY_VOLUME_DIRS: [&str; 3] = [CLUSTER_DIR, OWNERS_DIR, QUARANTINE_DIR];
+/// Directories that a start makes, and that are empty on a new volume.
+pub const STATE_DIRS: [&str; 3] = [BROKERS_DIR, PRODUCER_IDS_DIR, DELETED_DIR];
+
 /// Longest file name that common file systems take, bytes.
 const NAME_LEN_MAX: usize = 255;
 
