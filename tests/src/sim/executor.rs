@@ -78,7 +78,11 @@ pub struct World {
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
-        write!(f, "World {{ now: {:?}, steps: {} }}", state.now, state.steps)
+        write!(
+            f,
+            "World {{ now: {:?}, steps: {} }}",
+            state.now, state.steps
+        )
     }
 }
 
@@ -96,7 +100,10 @@ impl World {
             steps: 0,
             log: Vec::new(),
         };
-        Self { state: Arc::new(Mutex::new(state)), ready: Arc::default() }
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            ready: Arc::default(),
+        }
     }
 
     /// A new process.
@@ -104,15 +111,27 @@ impl World {
         let mut state = self.state.lock();
         let id = NodeId(u32::try_from(state.nodes.len()).unwrap_or(u32::MAX));
         let skew_ms = state.random.i64(-2_000..=2_000);
-        let node = Node { name: name.to_owned(), alive: true, paused: false, skew_ms };
+        let node = Node {
+            name: name.to_owned(),
+            alive: true,
+            paused: false,
+            skew_ms,
+        };
         state.nodes.insert(id, node);
         id
     }
 
     /// The environment of a process: its clock, tasks and randomness.
     pub fn env(&self, node: NodeId) -> Env {
-        let handle = Arc::new(NodeHandle { world: self.clone(), node });
-        Env { clock: handle.clone(), runtime: handle.clone(), random: handle }
+        let handle = Arc::new(NodeHandle {
+            world: self.clone(),
+            node,
+        });
+        Env {
+            clock: handle.clone(),
+            runtime: handle.clone(),
+            random: handle,
+        }
     }
 
     /// Drops every task of a process, as kill -9 does.
@@ -149,16 +168,29 @@ impl World {
         if let Some(node) = self.state.lock().nodes.get_mut(&node) {
             node.paused = paused;
         }
-        self.note(&format!("{} {}", if paused { "pause" } else { "resume" }, self.name(node)));
+        self.note(&format!(
+            "{} {}",
+            if paused { "pause" } else { "resume" },
+            self.name(node)
+        ));
     }
 
     /// Whether a process was not killed.
     pub fn is_alive(&self, node: NodeId) -> bool {
-        self.state.lock().nodes.get(&node).is_some_and(|node| node.alive)
+        self.state
+            .lock()
+            .nodes
+            .get(&node)
+            .is_some_and(|node| node.alive)
     }
 
     fn name(&self, node: NodeId) -> String {
-        self.state.lock().nodes.get(&node).map(|node| node.name.clone()).unwrap_or_default()
+        self.state
+            .lock()
+            .nodes
+            .get(&node)
+            .map(|node| node.name.clone())
+            .unwrap_or_default()
     }
 
     /// Adds a line to the event log.
@@ -185,7 +217,11 @@ impl World {
 
     /// A random number below `bound`; 0 for a bound of 0.
     pub fn below(&self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.state.lock().random.u64(0..bound) }
+        if bound == 0 {
+            0
+        } else {
+            self.state.lock().random.u64(0..bound)
+        }
     }
 
     /// Whether an event of probability `percent` in a hundred happens.
@@ -220,7 +256,11 @@ impl World {
                 Err(oneshot::error::TryRecvError::Closed) => anyhow::bail!("the task was dropped"),
                 Err(oneshot::error::TryRecvError::Empty) => {}
             }
-            anyhow::ensure!(self.steps() < limit, "no end after {step_limit} steps: {}", self.stuck());
+            anyhow::ensure!(
+                self.steps() < limit,
+                "no end after {step_limit} steps: {}",
+                self.stuck()
+            );
             anyhow::ensure!(self.step(), "nothing can run: {}", self.stuck());
         }
     }
@@ -250,7 +290,11 @@ impl World {
             }
             let id = state.next_task;
             state.next_task += 1;
-            let task = Task { node, name: name.to_owned(), future: Some(future) };
+            let task = Task {
+                node,
+                name: name.to_owned(),
+                future: Some(future),
+            };
             state.tasks.insert(id, task);
             id
         };
@@ -260,9 +304,17 @@ impl World {
     /// Polls one ready task, chosen by the seed, or moves time to the next timer.
     /// `false` when there is neither.
     fn step(&self) -> bool {
-        let Some((id, mut future)) = self.choose() else { return self.advance() };
-        let waker = Waker::from(Arc::new(TaskWaker { id, ready: self.ready.clone() }));
-        let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let Some((id, mut future)) = self.choose() else {
+            return self.advance();
+        };
+        let waker = Waker::from(Arc::new(TaskWaker {
+            id,
+            ready: self.ready.clone(),
+        }));
+        let done = future
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready();
         let mut state = self.state.lock();
         state.steps += 1;
         let finished = if done {
@@ -288,7 +340,10 @@ impl World {
             .iter()
             .copied()
             .filter(|id| {
-                let node = state.tasks.get(id).and_then(|task| state.nodes.get(&task.node));
+                let node = state
+                    .tasks
+                    .get(id)
+                    .and_then(|task| state.nodes.get(&task.node));
                 node.is_some_and(|node| !node.paused)
             })
             .collect();
@@ -297,13 +352,18 @@ impl World {
         }
         let chosen = able[state.random.usize(0..able.len())];
         ready.remove(&chosen);
-        let future = state.tasks.get_mut(&chosen).and_then(|task| task.future.take());
+        let future = state
+            .tasks
+            .get_mut(&chosen)
+            .and_then(|task| task.future.take());
         future.map(|future| (chosen, future))
     }
 
     fn advance(&self) -> bool {
         let mut state = self.state.lock();
-        let Some((&(at, _), _)) = state.timers.first_key_value() else { return false };
+        let Some((&(at, _), _)) = state.timers.first_key_value() else {
+            return false;
+        };
         state.now = state.now.max(at);
         let mut due = Vec::new();
         while let Some(entry) = state.timers.first_entry() {
@@ -345,7 +405,11 @@ impl Clock for NodeHandle {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(Sleep { world: self.world.clone(), at: self.world.now() + duration, key: None })
+        Box::pin(Sleep {
+            world: self.world.clone(),
+            at: self.world.now() + duration,
+            key: None,
+        })
     }
 }
 
@@ -435,7 +499,9 @@ mod tests {
         }
         let env = world.env(node);
         world
-            .run(node, 10_000, async move { env.clock.sleep(Duration::from_secs(1)).await })
+            .run(node, 10_000, async move {
+                env.clock.sleep(Duration::from_secs(1)).await
+            })
             .unwrap();
         world.log()
     }
@@ -462,7 +528,13 @@ mod tests {
             }),
         ));
         let (env, driver) = (world.env(clients), world.clone());
-        let ticks = |world: &World| world.log().iter().filter(|line| line.contains("tick")).count();
+        let ticks = |world: &World| {
+            world
+                .log()
+                .iter()
+                .filter(|line| line.contains("tick"))
+                .count()
+        };
         let counts = world
             .run(clients, 10_000, async move {
                 let after = |ms| env.clock.sleep(Duration::from_millis(ms));
