@@ -16,5 +16,7 @@ pub mod fault;
 pub mod ids;
 pub mod records;
 pub mod runtime;
+#[cfg(test)]
+mod samples;
 pub mod store;
 pub mod volume;
