@@ -1,3 +1,4 @@
 //! The kit of the black-box suites.
 
+pub mod flights;
 pub mod raw;
