@@ -38,7 +38,7 @@ def produce(bootstrap, topic):
             "enable.idempotence": True,
             "acks": "all",
             "message.timeout.ms": 180_000,
-            "compression.type": "zstd",
+            "compression.type": "gzip",
             "linger.ms": 2,
             "error_cb": on_error,
             "on_delivery": on_delivery,

@@ -72,6 +72,11 @@ impl Broker {
         Ok(broker)
     }
 
+    /// What this is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Where clients connect; the same over restarts.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()

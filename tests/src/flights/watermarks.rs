@@ -21,8 +21,10 @@ const LATEST: i64 = -1;
 const ANSWER_LEN_MAX: usize = 1 << 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// High watermark of every partition, 0 where the broker says that there is no such topic yet.
+/// High watermark of every partition; [`ABSENT`] where the broker has no such partition yet.
 pub type Watermarks = [i64; PARTITIONS];
+/// The watermark of a partition that is not there.
+pub const ABSENT: i64 = -1;
 
 /// A client that keeps its connection until an error.
 #[derive(Debug)]
@@ -113,7 +115,7 @@ fn read_answer(mut answer: Bytes) -> anyhow::Result<Watermarks> {
     let header_version = ApiKey::ListOffsets.response_header_version(LIST_OFFSETS_VERSION);
     ResponseHeader::decode(&mut answer, header_version)?;
     let body = ListOffsetsResponse::decode(&mut answer, LIST_OFFSETS_VERSION)?;
-    let mut watermarks = [0; PARTITIONS];
+    let mut watermarks = [ABSENT; PARTITIONS];
     for partition in body.topics.iter().flat_map(|topic| &topic.partitions) {
         let index = usize::try_from(partition.partition_index)?;
         let watermark = watermarks
