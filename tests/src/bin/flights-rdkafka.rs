@@ -16,7 +16,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer as _,
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, ClientContext, Message as _, Offset, TopicPartitionList};
 
-const DELIVERY: Duration = Duration::from_secs(180);
+const DELIVERY: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(100);
 const CALLBACK_EVERY: usize = 2_000;
 

@@ -16,7 +16,7 @@ use super::input::PARTITIONS;
 use super::wall::{Deadline, LOOK_EVERY, pause};
 use super::watermarks::WatermarkClient;
 
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 /// Ports below the range that the kernel gives to outgoing connections: while the broker is
 /// away, a client that dials its port can't be given that port as its own and meet itself.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;

@@ -22,8 +22,8 @@ use super::watermarks::{ABSENT, WatermarkClient, Watermarks};
 
 /// Most records that a writer holds and the broker does not show yet.
 pub const WINDOW: usize = 20_000;
-const WRITE_LIMIT: Duration = Duration::from_secs(240);
-const READ_LIMIT: Duration = Duration::from_secs(120);
+const WRITE_LIMIT: Duration = Duration::from_mins(4);
+const READ_LIMIT: Duration = Duration::from_mins(2);
 /// A kill comes up to this long after the broker has shown the record that triggers it.
 const KILL_DELAY_US_MAX: u64 = 8_000;
 

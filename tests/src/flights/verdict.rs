@@ -142,10 +142,12 @@ fn difference(placement: Placement, want: &[&[u8]], got: &[Seen]) -> Option<Stri
         return None;
     }
     let mut balance: HashMap<&[u8], i64> = HashMap::with_capacity(want.len());
-    want.iter()
-        .for_each(|value| *balance.entry(value).or_default() -= 1);
-    got.iter()
-        .for_each(|seen| *balance.entry(&seen.value).or_default() += 1);
+    for value in want {
+        *balance.entry(value).or_default() -= 1;
+    }
+    for seen in got {
+        *balance.entry(&seen.value).or_default() += 1;
+    }
     let missing: i64 = balance.values().filter(|n| **n < 0).map(|n| -n).sum();
     let extra: i64 = balance.values().filter(|n| **n > 0).sum();
     let first = first.unwrap_or(want.len().min(got.len()));
