@@ -2,3 +2,4 @@
 
 pub mod flights;
 pub mod raw;
+pub mod sim;
