@@ -53,16 +53,23 @@ step_python() {
 }
 
 step_java() {
-    local libs=$cache/oracle/libs pom=$repo/tests/oracle/pom.xml
-    stamped "$libs/installed" "$(<"$pom")" && return
-    say "jars of Apache Kafka named in $pom"
-    rm -rf "$libs"
-    mkdir -p "$libs"
-    # Kafka's own modules depend on each other in runtime scope.
-    mvn -q -B -f "$pom" dependency:copy-dependencies -DincludeScope=runtime \
-        -DoutputDirectory="$libs" >&2 || die "mvn could not fetch the jars of $pom"
-    compgen -G "$libs/kafka-tools-*.jar" >/dev/null || die "no kafka-tools jar in $libs"
-    cp "$pom" "$libs/installed"
+    local pom=$repo/tests/oracle/pom.xml version libs
+    version=$(sed -n 's|.*<kafka.version>\(.*\)</kafka.version>.*|\1|p' "$pom")
+    [[ -n $version ]] || die "$pom names no kafka.version"
+    libs=$cache/kafka-$version
+    # The suites fetch the same jars when they are first to need them, under the same lock.
+    exec 9>"$cache/kafka.lock"
+    flock 9
+    if [[ ! -e $libs/complete ]]; then
+        say "jars of Apache Kafka $version"
+        rm -rf "$libs"
+        # Kafka's own modules depend on each other in runtime scope.
+        mvn -q -B -f "$pom" dependency:copy-dependencies -DincludeScope=runtime \
+            -DoutputDirectory="$libs" >&2 || die "mvn could not fetch the jars of $pom"
+        compgen -G "$libs/kafka-tools-*.jar" >/dev/null || die "no kafka-tools jar in $libs"
+        touch "$libs/complete"
+    fi
+    exec 9>&-
 }
 
 step_go() {

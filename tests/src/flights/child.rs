@@ -134,9 +134,9 @@ impl Drop for Running {
 /// # Errors
 /// If the jars are not there.
 pub fn java(class: &str, heap: &str) -> anyhow::Result<Command> {
-    let libs = super::cache_dir().join("oracle").join("libs");
+    let libs = super::cache_dir().join("kafka-4.3.1");
     ensure!(
-        libs.join("installed").is_file(),
+        libs.join("complete").is_file(),
         "no jars in {}: run scripts/setup-clients.sh java",
         libs.display()
     );
