@@ -1,0 +1,1 @@
+//! Services: ask a machine, persist, then answer.

@@ -1,0 +1,3 @@
+//! The coordinator's files on the volume.
+
+pub mod format;

@@ -1,0 +1,194 @@
+//! What a request and its answer are between the wire and the handlers.
+//!
+//! A call has two stages. The future that [`crate::broker`] returns completes when the request is
+//! *ordered*: classified, offsets assigned, queued for commit. Only then is the next request of
+//! that connection read. The answer is a second future inside [`Staged::Later`]; answers leave in
+//! request order. The second stage makes progress without being polled, and dropping it cancels
+//! nothing that was ordered.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use kafka_protocol::messages as kp;
+use kafka_protocol::protocol::StrBytes;
+use store_adapter::runtime::BoxFuture;
+
+use crate::wire::fetch::FetchReply;
+
+/// The outcome of the first stage.
+pub enum Staged<R> {
+    /// Answered.
+    Now(R),
+    /// Ordered; the answer follows.
+    Later(BoxFuture<'static, R>),
+    /// There is no answer (Produce with acks=0).
+    Silent,
+    /// The connection is closed without an answer.
+    Close(CloseReason),
+}
+
+impl<R> std::fmt::Debug for Staged<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Now(_) => "Now",
+            Self::Later(_) => "Later",
+            Self::Silent => "Silent",
+            Self::Close(_) => "Close",
+        })
+    }
+}
+
+impl<R: Send + 'static> Staged<R> {
+    /// Applies `f` to the answer, whenever it comes.
+    pub fn map<S: Send + 'static>(self, f: impl FnOnce(R) -> S + Send + 'static) -> Staged<S> {
+        match self {
+            Self::Now(reply) => Staged::Now(f(reply)),
+            Self::Later(reply) => Staged::Later(Box::pin(async move { f(reply.await) })),
+            Self::Silent => Staged::Silent,
+            Self::Close(reason) => Staged::Close(reason),
+        }
+    }
+}
+
+/// Why a connection is closed without an answer: one log line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// Kafka closes on a version it does not know, except for ApiVersions.
+    #[error("unsupported version {version} of api key {key}")]
+    UnsupportedVersion {
+        /// Api key.
+        key: i16,
+        /// Version asked for.
+        version: i16,
+    },
+    /// An api key that is not offered.
+    #[error("unsupported api key {0}")]
+    UnsupportedKey(i16),
+    /// The frame guard or the decoder refused the bytes.
+    #[error("malformed request: {0}")]
+    Malformed(String),
+    /// A partition failed in a Produce with acks=0, which has no other way to say so.
+    #[error("error in a request without acknowledgement: code {0}")]
+    UnacknowledgedError(i16),
+    /// A defect of ours; the panic text is in the log.
+    #[error("internal error")]
+    Internal,
+}
+
+/// What is fixed for one connection.
+#[derive(Debug)]
+pub struct ConnectionContext {
+    /// A number for logs; unique in the process.
+    pub id: u64,
+    /// The client's address; `None` in simulation.
+    pub peer: Option<SocketAddr>,
+    /// Index of the listener in the broker's configuration: answers carry its addresses.
+    pub listener: usize,
+    /// Name and version of the client's software, from ApiVersions v3+.
+    pub software: OnceLock<(StrBytes, StrBytes)>,
+}
+
+/// What a handler knows of its request besides the body.
+#[derive(Debug, Clone)]
+pub struct RequestContext {
+    /// The connection.
+    pub connection: Arc<ConnectionContext>,
+    /// Request version, already within the offered range.
+    pub version: i16,
+    /// Client id of the header.
+    pub client_id: Option<StrBytes>,
+    /// When the frame was complete, on the monotonic clock.
+    pub received: Duration,
+}
+
+/// One row of the handler list, for ApiVersions and the docs.
+#[derive(Debug, Clone)]
+pub struct ApiInfo {
+    /// Api key.
+    pub key: i16,
+    /// Kafka's name.
+    pub name: &'static str,
+    /// Versions that are served.
+    pub versions: RangeInclusive<i16>,
+    /// Lowest version that ApiVersions claims: Produce claims 0 though 0-2 are refused, because
+    /// old librdkafka disables features otherwise (KAFKA-18659).
+    pub advertised_min: i16,
+    /// Behaviour and differences from Kafka, one line for the docs table.
+    pub notes: &'static str,
+}
+
+/// The handler list: the only place that knows keys and versions. From it come [`ApiRequest`],
+/// [`ApiResponse`], decoding, encoding, dispatch, the ApiVersions answer and the docs table.
+///
+/// Row: variant, key, served versions, advertised minimum, request type, response type, notes.
+#[macro_export]
+macro_rules! api_list {
+    ($apply:ident) => {
+        $apply! {
+            Produce, 0, 3..=13, 0, kp::ProduceRequest, kp::ProduceResponse,
+                "acks 0, 1 and all; 1 is answered like all. v0-2 are advertised and refused, as Kafka does.";
+            Fetch, 1, 4..=18, 4, kp::FetchRequest, FetchReply,
+                "Sessions (KIP-227), long poll, whole batches only; stored bytes are sent as they are.";
+            ListOffsets, 2, 1..=10, 1, kp::ListOffsetsRequest, kp::ListOffsetsResponse,
+                "v11 needs a newer schema than the decoder has; it only adds tiering.";
+            Metadata, 3, 0..=13, 0, kp::MetadataRequest, kp::MetadataResponse,
+                "Topic ids; auto-creation.";
+            FindCoordinator, 10, 0..=6, 0,
+                kp::FindCoordinatorRequest, kp::FindCoordinatorResponse,
+                "No coordinators yet: 15 for groups and transactional ids.";
+            ApiVersions, 18, 0..=4, 0, kp::ApiVersionsRequest, kp::ApiVersionsResponse,
+                "Unknown versions are answered with 35 in a v0 body (KIP-511).";
+            CreateTopics, 19, 2..=7, 2, kp::CreateTopicsRequest, kp::CreateTopicsResponse,
+                "Any replication factor is accepted and reported honestly.";
+            DeleteTopics, 20, 1..=6, 1, kp::DeleteTopicsRequest, kp::DeleteTopicsResponse,
+                "By name, and by id from v6.";
+            InitProducerId, 22, 0..=5, 0,
+                kp::InitProducerIdRequest, kp::InitProducerIdResponse,
+                "Without a transactional id: a fresh id, epoch 0.";
+        }
+    };
+}
+
+macro_rules! define_messages {
+    ($($name:ident, $key:literal, $versions:expr, $min:literal, $request:ty, $response:ty,
+       $notes:literal;)*) => {
+        /// A decoded request.
+        #[derive(Debug, Clone)]
+        #[allow(missing_docs, reason = "the variants are Kafka's api names")]
+        pub enum ApiRequest { $($name(Box<$request>),)* }
+
+        /// A response before encoding.
+        #[derive(Debug, Clone)]
+        #[allow(missing_docs, reason = "the variants are Kafka's api names")]
+        pub enum ApiResponse { $($name(Box<$response>),)* }
+
+        impl ApiRequest {
+            /// The api key.
+            pub fn key(&self) -> i16 {
+                match self { $(Self::$name(_) => $key,)* }
+            }
+        }
+
+        impl ApiResponse {
+            /// The api key.
+            pub fn key(&self) -> i16 {
+                match self { $(Self::$name(_) => $key,)* }
+            }
+        }
+
+        /// The handler list as data, in order of keys.
+        pub fn api_table() -> Vec<ApiInfo> {
+            vec![$(ApiInfo {
+                key: $key,
+                name: stringify!($name),
+                versions: $versions,
+                advertised_min: $min,
+                notes: $notes,
+            },)*]
+        }
+    };
+}
+
+api_list!(define_messages);

@@ -1,0 +1,69 @@
+//! Deliberate faults for the simulation to find. Without the cargo feature `planted-faults`
+//! every question is answered by a constant `false` and the code behind it is not compiled in.
+
+/// One deliberate fault. Each names the rule that it breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The dedupe window takes a batch when it is queued, not when it is durable.
+    WindowBeforeCommit,
+    /// A duplicate of a queued batch is answered before that batch is durable.
+    DuplicateEarly,
+    /// The shard's claim is not read after the fdatasync.
+    NoClaimCheck,
+    /// A take-over sweeps lower tickets only once.
+    NoSecondSweep,
+    /// A producer snapshot is used without finding its last batch in the log.
+    SnapshotUnchecked,
+    /// A directory is not fsynced after a file appeared in it.
+    DirectoryNotSynced,
+    /// Recovery publishes a tail that it read but did not fdatasync.
+    TailNotSynced,
+    /// Producer ids of a block are handed out before the block's end is durable.
+    BlockBeforeDurable,
+}
+
+impl Fault {
+    /// Every fault, in the order of the list above.
+    pub const ALL: [Fault; 8] = [
+        Fault::WindowBeforeCommit,
+        Fault::DuplicateEarly,
+        Fault::NoClaimCheck,
+        Fault::NoSecondSweep,
+        Fault::SnapshotUnchecked,
+        Fault::DirectoryNotSynced,
+        Fault::TailNotSynced,
+        Fault::BlockBeforeDurable,
+    ];
+}
+
+#[cfg(feature = "planted-faults")]
+mod active {
+    use std::cell::Cell;
+
+    use super::Fault;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
+    }
+
+    /// Plants `fault` (or none) for everything that runs on this thread. The simulation is
+    /// single-threaded, so one thread is one world.
+    pub fn plant(fault: Option<Fault>) {
+        PLANTED.with(|planted| planted.set(fault));
+    }
+
+    /// Whether `fault` is planted on this thread.
+    pub fn planted(fault: Fault) -> bool {
+        PLANTED.with(|planted| planted.get() == Some(fault))
+    }
+}
+
+#[cfg(feature = "planted-faults")]
+pub use active::{plant, planted};
+
+/// Whether `fault` is planted: never, without the feature.
+#[cfg(not(feature = "planted-faults"))]
+#[inline]
+pub const fn planted(_fault: Fault) -> bool {
+    false
+}

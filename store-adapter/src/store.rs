@@ -1,0 +1,307 @@
+//! The log store: one write primitive, a fenced, ordered, all-or-nothing *group*.
+//!
+//! Guarantees every adapter gives; each sentence is a test of the conformance suite:
+//! 1. A [`Commit`] resolves to `Ok` only when its group survives power loss (or what
+//!    [`Caps::durability`] names).
+//! 2. A group is all-or-nothing within [`Caps::atomic`]; one that crosses it is refused with
+//!    [`StoreError::Unsupported`], never split.
+//! 3. Per log, groups commit in the order of `submit`; when one fails, those of that log queued
+//!    behind it fail too: no holes.
+//! 4. Nothing is visible to [`LogStore::read`], [`LogStore::bounds`] or [`LogStore::watch`] before
+//!    it is committed.
+//! 5. An append below the acquired epoch, or whose `expect_end` is not the end, changes nothing.
+//! 6. A trim is durable before `Ok`; reads below it are [`StoreError::OutOfRange`] at once.
+//! 7. Bytes read are exactly the bytes appended.
+//! 8. Dropping a [`Commit`] does not cancel its group.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::sync::{oneshot, watch};
+use uuid::Uuid;
+
+use crate::batch::StampedBatch;
+use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
+use crate::runtime::BoxFuture;
+
+/// The outcome of a store call.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// Why the store did not do it, and whether it may have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// A higher leader epoch, or another owner of the shard, holds the log. It did not happen.
+    #[error("fenced")]
+    Fenced,
+    /// `expect_end` was not the end. It did not happen.
+    #[error("the log ends at {end}")]
+    EndMismatch {
+        /// The log's end offset, queued groups included.
+        end: i64,
+    },
+    /// No such log.
+    #[error("no such log")]
+    NotFound,
+    /// The offset lies outside the log.
+    #[error("offset outside {start}..={end}")]
+    OutOfRange {
+        /// First offset of the log.
+        start: i64,
+        /// Durable end offset.
+        end: i64,
+    },
+    /// The batch is larger than the store takes. It did not happen.
+    #[error("larger than {max} bytes")]
+    TooLarge {
+        /// [`Caps::max_append`].
+        max: usize,
+    },
+    /// The store cannot be reached or is at its limit; it did not happen and may be tried again.
+    #[error("unavailable: {0}")]
+    Unavailable(String),
+    /// It may have happened. Acquire the log again and compare its end before answering.
+    #[error("the outcome is not known{}", if *.fenced { ", and the shard has another owner" } else { "" })]
+    Uncertain {
+        /// Whether another owner's claim was the reason.
+        fenced: bool,
+    },
+    /// The disk is full. It did not happen.
+    #[error("no space left")]
+    Full,
+    /// The log cannot be served: its bytes are damaged. Others are not affected.
+    #[error("{path}: {why}")]
+    Corrupt {
+        /// Where.
+        path: String,
+        /// What was found.
+        why: String,
+    },
+    /// The shard is offline until it is opened again.
+    #[error("offline: {0}")]
+    Offline(String),
+    /// The store cannot do this at all.
+    #[error("not supported: {0}")]
+    Unsupported(&'static str),
+}
+
+/// Within what a group is all-or-nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtomicScope {
+    /// One log.
+    Log,
+    /// The logs of one topic.
+    Topic,
+    /// The logs of one shard.
+    Shard,
+    /// All logs.
+    Store,
+}
+
+/// What `Ok` of a commit survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: the store is in memory.
+    Memory,
+    /// The end of the process (`flush.policy=os`).
+    OsCache,
+    /// Power loss (`flush.policy=fsync`).
+    Fsync,
+    /// What the engine's replication gives.
+    Replicated,
+}
+
+/// What a store can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// Atomicity of a group.
+    pub atomic: AtomicScope,
+    /// Largest batch in bytes.
+    pub max_append: usize,
+    /// What a commit survives.
+    pub durability: Durability,
+    /// Whether several brokers may open the store.
+    pub shared: bool,
+}
+
+/// One append. Its base offset must be `expect_end`.
+#[derive(Debug, Clone)]
+pub struct Append {
+    /// The log.
+    pub log: LogId,
+    /// The epoch under which the appender acquired the log.
+    pub epoch: LeaderEpoch,
+    /// Where the appender believes the log to end, its own queued groups included.
+    pub expect_end: i64,
+    /// Time of the append, ms since the Unix epoch; kept beside the batch.
+    pub append_ms: i64,
+    /// The batch, stamped with `expect_end`.
+    pub batch: StampedBatch,
+}
+
+/// One operation of a group.
+#[derive(Debug, Clone)]
+pub enum Op {
+    /// Appends a batch.
+    Append(Append),
+    /// Moves the log's start forward; never back. The start may not pass the end.
+    Trim {
+        /// The log.
+        log: LogId,
+        /// The epoch under which the caller acquired the log.
+        epoch: LeaderEpoch,
+        /// New first offset.
+        start: i64,
+    },
+}
+
+impl Op {
+    /// The log that the operation is about.
+    pub fn log(&self) -> LogId {
+        match self {
+            Self::Append(append) => append.log,
+            Self::Trim { log, .. } => *log,
+        }
+    }
+}
+
+/// A queued group's outcome.
+#[derive(Debug)]
+pub struct Commit {
+    outcome: oneshot::Receiver<Result<(), StoreError>>,
+}
+
+impl Commit {
+    /// A commit and the side by which the store resolves it.
+    pub fn pair() -> (oneshot::Sender<Result<(), StoreError>>, Self) {
+        let (resolve, outcome) = oneshot::channel();
+        (resolve, Self { outcome })
+    }
+
+    /// A commit that is already resolved.
+    pub fn ready(outcome: Result<(), StoreError>) -> Self {
+        let (resolve, commit) = Self::pair();
+        // The receiver is in `commit`, so this cannot fail.
+        resolve.send(outcome).unwrap_or_default();
+        commit
+    }
+}
+
+impl Future for Commit {
+    type Output = Result<(), StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // A store that ends without an answer may have written the group.
+        Pin::new(&mut self.outcome)
+            .poll(cx)
+            .map(|outcome| outcome.unwrap_or(Err(StoreError::Uncertain { fenced: false })))
+    }
+}
+
+/// Start and durable end of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bounds {
+    /// First offset.
+    pub start: i64,
+    /// Offset behind the last durable record.
+    pub end: i64,
+}
+
+/// A log as the store knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogInfo {
+    /// The log.
+    pub id: LogId,
+    /// The topic's name at creation, for people.
+    pub name: String,
+    /// Its shard.
+    pub shard: ShardId,
+    /// Start and durable end.
+    pub bounds: Bounds,
+}
+
+/// What `acquire` returns: durable state, after every group of older epochs was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogState {
+    /// Start and durable end.
+    pub bounds: Bounds,
+    /// Leader epoch of the last batch, `None` for an empty log.
+    pub last_epoch: Option<LeaderEpoch>,
+}
+
+/// A stored batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredBatch {
+    /// The bytes, exactly as appended.
+    pub bytes: Bytes,
+    /// First offset.
+    pub base_offset: i64,
+    /// Last offset.
+    pub last_offset: i64,
+    /// Time of the append, ms.
+    pub append_ms: i64,
+}
+
+/// A shard that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardInfo {
+    /// The shard.
+    pub shard: ShardId,
+    /// Logs that cannot be served, with the reason; the rest serve.
+    pub damaged: Vec<(LogId, StoreError)>,
+    /// Bytes of a torn tail that were never acknowledged and were dropped.
+    pub dropped_tail_bytes: u64,
+}
+
+/// A store of logs. Object safe: adapters are chosen by URL at run time. No default bodies: a
+/// store answers everything itself.
+pub trait LogStore: Send + Sync + Debug + 'static {
+    /// What this store can do.
+    fn caps(&self) -> Caps;
+
+    /// Claims a shard under `owner` and recovers it; returns when what it holds is durable.
+    /// A claim by a higher owner is [`StoreError::Fenced`].
+    fn open_shard(&self, shard: ShardId, owner: OwnerEpoch) -> StoreFuture<'_, ShardInfo>;
+
+    /// Creates a log on an open shard. Idempotent; durable.
+    fn create<'a>(&'a self, id: LogId, name: &'a str, shard: ShardId) -> StoreFuture<'a, ()>;
+
+    /// Deletes the logs of a topic. Idempotent; durable; space may follow later.
+    fn delete(&self, topic: Uuid) -> StoreFuture<'_, ()>;
+
+    /// The logs of the open shards, in order of their ids.
+    fn list(&self) -> StoreFuture<'_, Vec<LogInfo>>;
+
+    /// Takes the right to append under `epoch`, durably: a lower epoch is refused afterwards,
+    /// an equal one is idempotent. Waits until every group queued for this log is decided.
+    fn acquire(&self, id: LogId, epoch: LeaderEpoch) -> StoreFuture<'_, LogState>;
+
+    /// Queues a group. The order of calls is the order in the log. Never blocks.
+    fn submit(&self, ops: Vec<Op>) -> Commit;
+
+    /// Whole batches from the one that holds `from`, below `upto`, until `max_bytes` are reached;
+    /// the first one even when it is larger. Empty when `from` is at or behind `upto` or the end.
+    /// `from` beyond the durable end, or below the start, is [`StoreError::OutOfRange`].
+    fn read(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> StoreFuture<'_, Vec<StoredBatch>>;
+
+    /// The first batch, in offset order, whose largest timestamp is at least `timestamp_ms`;
+    /// `None` when there is none below the durable end.
+    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>>;
+
+    /// Start and durable end, without I/O. `None` when the log is not open here.
+    fn bounds(&self, id: LogId) -> Option<Bounds>;
+
+    /// Follows [`LogStore::bounds`].
+    fn watch(&self, id: LogId) -> Option<watch::Receiver<Bounds>>;
+
+    /// Commits what is queued, then closes every shard in order.
+    fn close(&self) -> StoreFuture<'_, ()>;
+}
