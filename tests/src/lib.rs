@@ -1,5 +1,9 @@
 //! The kit of the black-box suites.
 
+pub mod bench;
+pub mod gatewayproc;
 pub mod loadgen;
+pub mod oracle;
+pub mod process;
 pub mod raw;
 pub mod wallclock;

@@ -24,6 +24,7 @@ pub(super) struct Tally {
     /// Bytes whose answer came within the measured span.
     bytes: u64,
     records: u64,
+    all_records: u64,
     requests: u64,
     latency_us: Histogram<u64>,
 }
@@ -38,6 +39,7 @@ impl Tally {
             last: measure_from,
             bytes: 0,
             records: 0,
+            all_records: 0,
             requests: 0,
             latency_us,
         })
@@ -45,6 +47,7 @@ impl Tally {
 
     /// Counts one request, due or sent at `since` and answered at `now`.
     pub(super) fn count(&mut self, now: Instant, since: Instant, bytes: u64, records: u64) {
+        self.all_records += records;
         if now < self.measure_from {
             return;
         }
@@ -67,6 +70,7 @@ impl Tally {
             seconds,
             bytes: self.bytes,
             records: self.records,
+            all_records: self.all_records,
             requests: self.requests,
             mb_per_second: per_second(self.bytes as f64 / 1e6),
             records_per_second: per_second(self.records as f64),
@@ -90,6 +94,8 @@ pub struct Report {
     pub bytes: u64,
     /// Records in them.
     pub records: u64,
+    /// Records of the whole run, warm-up included.
+    pub all_records: u64,
     /// Requests answered.
     pub requests: u64,
     /// `bytes` over `seconds`, in 10^6 bytes.
