@@ -1,0 +1,3 @@
+//! Handlers, one api per file.
+
+pub mod api_versions;
