@@ -209,9 +209,9 @@ impl Batch {
         let crc = crc32c::crc32c(&bytes[CRC_START..]);
         bytes[17..21].copy_from_slice(&crc.to_be_bytes());
         let header = BatchHeader {
+            crc,
             attributes,
             max_timestamp,
-            crc,
             ..self.header
         };
         Self {
