@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kafka_protocol::protocol::StrBytes;
 use store_adapter::runtime::Clock;
 use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
 
-use crate::api::{ApiResponse, ApiService, ConnectionContext, Staged};
+use crate::api::{ApiRequest, ApiResponse, ApiService, ConnectionContext, RequestContext, Staged};
 use crate::layers::admit::AdmitLayer;
 use crate::layers::dispatch::Dispatch;
 use crate::layers::guard_decode::GuardDecodeLayer;
@@ -48,11 +47,11 @@ pub struct RawRequest {
 #[derive(Debug)]
 pub struct DecodedRequest {
     /// What the handler knows besides the body.
-    pub context: crate::api::RequestContext,
+    pub context: RequestContext,
     /// Echoed in the answer.
     pub correlation_id: i32,
     /// The body.
-    pub request: crate::api::ApiRequest,
+    pub request: ApiRequest,
 }
 
 /// The outcome of the first stage, with what the writer needs for the second.

@@ -34,8 +34,8 @@ pub fn answer(
             (copy(name), copy(version))
         });
     }
-    let response = ApiVersionsResponse::default()
-        .with_api_keys(api_table().iter().map(advertised).collect());
+    let response =
+        ApiVersionsResponse::default().with_api_keys(api_table().iter().map(advertised).collect());
     with_features(response, context.version, features)
 }
 
@@ -130,7 +130,10 @@ mod tests {
         let keys: Vec<i16> = response.api_keys.iter().map(|api| api.api_key).collect();
         assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
         let produce = &response.api_keys[0];
-        assert_eq!((produce.api_key, produce.min_version, produce.max_version), (0, 0, 13));
+        assert_eq!(
+            (produce.api_key, produce.min_version, produce.max_version),
+            (0, 0, 13)
+        );
     }
 
     #[test]
@@ -152,7 +155,10 @@ mod tests {
             assert_eq!(ctx.connection.software.get().is_some(), code == 0);
         }
         let old = context(2);
-        assert_eq!(answer(&old, &request("", ""), &Features::current()).error_code, 0);
+        assert_eq!(
+            answer(&old, &request("", ""), &Features::current()).error_code,
+            0
+        );
         assert!(old.connection.software.get().is_none());
     }
 
@@ -171,10 +177,16 @@ mod tests {
         let names = |version| {
             let response = answer(&context(version), &request("n", "1"), &features);
             assert_eq!(response.finalized_features_epoch, 4);
-            let supported: Vec<_> =
-                response.supported_features.iter().map(|f| f.name.to_string()).collect();
-            let finalized: Vec<_> =
-                response.finalized_features.iter().map(|f| f.name.to_string()).collect();
+            let supported: Vec<_> = response
+                .supported_features
+                .iter()
+                .map(|f| f.name.to_string())
+                .collect();
+            let finalized: Vec<_> = response
+                .finalized_features
+                .iter()
+                .map(|f| f.name.to_string())
+                .collect();
             (supported, finalized)
         };
         let own = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();

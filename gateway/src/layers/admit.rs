@@ -85,8 +85,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_answer_holds_the_bytes_of_the_request() {
-        let (mut stack, mut handle) =
-            mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
+        let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
         handle.allow(1);
         assert!(stack.poll_ready().is_ready());
         let budget = Arc::new(Semaphore::new(10));
@@ -99,15 +98,18 @@ mod tests {
         assert_eq!(budget.available_permits(), 6);
         reply.send_response(silent());
         let ordered = first_stage.await.unwrap();
-        assert_eq!(budget.available_permits(), 6, "held until the answer is written");
+        assert_eq!(
+            budget.available_permits(),
+            6,
+            "held until the answer is written"
+        );
         drop(ordered);
         assert_eq!(budget.available_permits(), 10);
     }
 
     #[tokio::test]
     async fn an_error_gives_the_bytes_back() {
-        let (mut stack, mut handle) =
-            mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
+        let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
         handle.allow(1);
         assert!(stack.poll_ready().is_ready());
         let budget = Arc::new(Semaphore::new(10));

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
+use store_adapter::runtime::BoxFuture;
 use tower::{BoxError, Layer, Service};
 
 use crate::api::{ApiResponse, CloseReason, Staged};
@@ -24,7 +25,10 @@ pub struct RescueLayer;
 impl<S> Layer<S> for RescueLayer {
     type Service = Rescue<S>;
     fn layer(&self, inner: S) -> Rescue<S> {
-        Rescue { inner }
+        Rescue {
+            inner,
+            failed: None,
+        }
     }
 }
 
@@ -32,6 +36,8 @@ impl<S> Layer<S> for RescueLayer {
 #[derive(Debug, Clone)]
 pub struct Rescue<S> {
     inner: S,
+    /// Why the inner service will not take the next call.
+    failed: Option<CloseReason>,
 }
 
 impl<S> Service<RawRequest> for Rescue<S>
@@ -42,14 +48,19 @@ where
     type Error = Infallible;
     type Future = RescueFuture<S::Future>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // No layer of this stack is ever busy; an error of readiness would come again from `call`.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        let ready = ready!(self.inner.poll_ready(cx));
+        self.failed = ready.err().map(|error| reason(error.into()));
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: RawRequest) -> Self::Future {
         let (version, correlation_id) = (request.version, request.correlation_id);
-        let inner = catch_unwind(AssertUnwindSafe(|| self.inner.call(request))).ok();
+        let inner = match self.failed.take() {
+            Some(reason) => Err(reason),
+            None => catch_unwind(AssertUnwindSafe(|| self.inner.call(request)))
+                .map_err(|_| CloseReason::Internal),
+        };
         RescueFuture {
             inner,
             version,
@@ -61,7 +72,7 @@ where
 /// The first stage, unable to fail.
 #[derive(Debug)]
 pub struct RescueFuture<F> {
-    inner: Option<F>,
+    inner: Result<F, CloseReason>,
     version: i16,
     correlation_id: i32,
 }
@@ -75,14 +86,14 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = match &mut self.inner {
-            Some(inner) => {
+            Ok(inner) => {
                 let poll = || Pin::new(inner).poll(cx);
                 match catch_unwind(AssertUnwindSafe(poll)) {
                     Ok(polled) => ready!(polled).map_err(|error| reason(error.into())),
                     Err(_) => Err(CloseReason::Internal),
                 }
             }
-            None => Err(CloseReason::Internal),
+            Err(reason) => Err(reason.clone()),
         };
         Poll::Ready(Ok(outcome.unwrap_or_else(|reason| {
             Ordered::new(Staged::Close(reason), self.version, self.correlation_id)
@@ -100,12 +111,12 @@ fn reason(error: BoxError) -> CloseReason {
     }
 }
 
-/// Awaits the second stage; a panic in it closes the connection.
+/// Awaits the second stage; a panic in it closes the connection. May be dropped and called again.
 ///
 /// # Errors
 /// [`CloseReason::Internal`] after a panic.
 pub async fn second_stage(
-    answer: impl Future<Output = ApiResponse>,
+    answer: &mut BoxFuture<'static, ApiResponse>,
 ) -> Result<ApiResponse, CloseReason> {
     AssertUnwindSafe(answer)
         .catch_unwind()
@@ -123,17 +134,17 @@ mod tests {
 
     #[tokio::test]
     async fn errors_become_closed_connections() {
-        let (mut stack, mut handle) =
-            mock::spawn_layer::<RawRequest, Ordered, _>(RescueLayer);
-        handle.allow(2);
-        assert!(stack.poll_ready().is_ready());
+        let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(RescueLayer);
         for (error, expected) in [
-            (BoxError::from(CloseReason::UnsupportedKey(4)), CloseReason::UnsupportedKey(4)),
+            (
+                BoxError::from(CloseReason::UnsupportedKey(4)),
+                CloseReason::UnsupportedKey(4),
+            ),
             (BoxError::from("something else"), CloseReason::Internal),
         ] {
-            let mut inner = stack.get_ref().inner.clone();
-            inner.ready().await.unwrap();
-            let outcome = Rescue { inner }.call(raw(4, 0));
+            handle.allow(1);
+            assert!(stack.poll_ready().is_ready());
+            let outcome = stack.call(raw(4, 0));
             let (_, reply) = handle.next_request().await.unwrap();
             reply.send_error(error);
             let Staged::Close(reason) = outcome.await.unwrap().answer else {
@@ -141,6 +152,13 @@ mod tests {
             };
             assert_eq!(reason, expected);
         }
+        handle.send_error("not ready any more");
+        assert!(stack.poll_ready().is_ready());
+        let outcome = stack.call(raw(4, 0)).await.unwrap();
+        assert!(matches!(
+            outcome.answer,
+            Staged::Close(CloseReason::Internal)
+        ));
     }
 
     #[tokio::test]
@@ -148,16 +166,30 @@ mod tests {
         type Never = std::future::Ready<Result<Ordered, BoxError>>;
         let in_call = service_fn(|_: RawRequest| -> Never { panic!("in call") });
         let outcome = RescueLayer.layer(in_call).oneshot(raw(3, 1)).await.unwrap();
-        assert!(matches!(outcome.answer, Staged::Close(CloseReason::Internal)));
+        assert!(matches!(
+            outcome.answer,
+            Staged::Close(CloseReason::Internal)
+        ));
 
         let in_future = service_fn(|_: RawRequest| {
-            Box::pin(async { panic!("in the future") })
-                as store_adapter::runtime::BoxFuture<'static, Result<Ordered, BoxError>>
+            let lazy: fn() -> Result<Ordered, BoxError> = || panic!("in the future");
+            Box::pin(async move { lazy() })
         });
-        let outcome = RescueLayer.layer(in_future).oneshot(raw(3, 1)).await.unwrap();
-        assert!(matches!(outcome.answer, Staged::Close(CloseReason::Internal)));
+        let outcome = RescueLayer
+            .layer(in_future)
+            .oneshot(raw(3, 1))
+            .await
+            .unwrap();
+        assert!(matches!(
+            outcome.answer,
+            Staged::Close(CloseReason::Internal)
+        ));
 
-        let late = second_stage(async { panic!("in the second stage") }).await;
+        let mut late: BoxFuture<'static, ApiResponse> = Box::pin(async {
+            let lazy: fn() -> ApiResponse = || panic!("in the second stage");
+            lazy()
+        });
+        let late = second_stage(&mut late).await;
         assert_eq!(late.unwrap_err(), CloseReason::Internal);
     }
 }

@@ -244,7 +244,9 @@ mod tests {
         metrics.produce_classified.accept.inc();
         let denied = ApiVersionsResponse::default().with_error_code(35);
         metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
-        metrics.count_errors(&ApiResponse::Metadata(Box::new(MetadataResponse::default())));
+        metrics.count_errors(&ApiResponse::Metadata(
+            Box::new(MetadataResponse::default()),
+        ));
         let text = metrics.encode().unwrap();
         for line in [
             "fencepost_requests_total{api=\"Metadata\"} 1",
