@@ -1,1 +1,4 @@
 //! The kit of the black-box suites.
+
+pub mod raw;
+pub mod sim;

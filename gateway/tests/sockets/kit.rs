@@ -53,9 +53,9 @@ impl ApiService for Double {
 }
 
 /// What a test may change.
-pub struct Setup {
-    pub limits: Limits,
-    pub budget: usize,
+pub(crate) struct Setup {
+    pub(crate) limits: Limits,
+    pub(crate) budget: usize,
 }
 
 impl Default for Setup {
@@ -72,7 +72,7 @@ impl Default for Setup {
     }
 }
 
-pub struct Kit {
+pub(crate) struct Kit {
     server: Server,
     address: std::net::SocketAddr,
     calls: tokio::sync::Mutex<mpsc::UnboundedReceiver<(ApiRequest, Outcome)>>,
@@ -81,11 +81,11 @@ pub struct Kit {
 }
 
 impl Kit {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
     }
 
-    pub async fn with(change: impl FnOnce(&mut Setup)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut Setup)) -> Self {
         let mut setup = Setup::default();
         change(&mut setup);
         let env = Env::real();
@@ -116,15 +116,15 @@ impl Kit {
         }
     }
 
-    pub async fn connect(&self) -> TcpStream {
+    pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    pub fn software(&self) -> Option<String> {
+    pub(crate) fn software(&self) -> Option<String> {
         self.software.lock().clone()
     }
 
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.server.connections()
     }
 
@@ -138,12 +138,12 @@ impl Kit {
     }
 
     /// The next request, whose first stage the test completes.
-    pub async fn next_staged(&self) -> Outcome {
+    pub(crate) async fn next_staged(&self) -> Outcome {
         self.call().await.1
     }
 
     /// The next request, ordered; the answer is owed.
-    pub async fn next_call(&self) -> Call {
+    pub(crate) async fn next_call(&self) -> Call {
         let (request, outcome) = self.call().await;
         let (answer, later) = oneshot::channel();
         let later = Staged::Later(Box::pin(async move { later.await.unwrap() }));
@@ -152,7 +152,7 @@ impl Kit {
     }
 
     /// Whether no request comes while the server has time to read one.
-    pub async fn no_call(&self) -> bool {
+    pub(crate) async fn no_call(&self) -> bool {
         let mut calls = self.calls.lock().await;
         let wait = Duration::from_millis(200);
         match tokio::time::timeout(wait, calls.recv()).await {
@@ -162,7 +162,7 @@ impl Kit {
     }
 
     /// Waits until as many connections are open.
-    pub async fn until_connections(&self, expected: usize) {
+    pub(crate) async fn until_connections(&self, expected: usize) {
         let reached = async {
             while self.connections() != expected {
                 tokio::task::yield_now().await;
@@ -177,7 +177,7 @@ impl Kit {
     }
 
     /// Waits until the listener is closed.
-    pub async fn until_refusing(&self) {
+    pub(crate) async fn until_refusing(&self) {
         let refused = async {
             while TcpStream::connect(self.address).await.is_ok() {
                 tokio::task::yield_now().await;
@@ -186,38 +186,38 @@ impl Kit {
         tokio::time::timeout(PATIENCE, refused).await.unwrap();
     }
 
-    pub async fn drain(&self, limit: Duration) -> bool {
+    pub(crate) async fn drain(&self, limit: Duration) -> bool {
         assert!(!self.draining.swap(true, Ordering::Relaxed));
         self.server.drain(limit).await
     }
 }
 
 /// A request whose answer is owed.
-pub struct Call {
+pub(crate) struct Call {
     request: ApiRequest,
     answer: oneshot::Sender<ApiResponse>,
 }
 
 impl Call {
-    pub fn request(&self) -> &ApiRequest {
+    pub(crate) fn request(&self) -> &ApiRequest {
         &self.request
     }
 
-    pub fn answer(self) {
+    pub(crate) fn answer(self) {
         self.answer_with(metadata_response());
     }
 
-    pub fn answer_with(self, response: ApiResponse) {
+    pub(crate) fn answer_with(self, response: ApiResponse) {
         self.answer.send(response).unwrap();
     }
 }
 
-pub fn metadata_response() -> ApiResponse {
+pub(crate) fn metadata_response() -> ApiResponse {
     ApiResponse::Metadata(Box::new(MetadataResponse::default()))
 }
 
 /// A frame with client id "raw".
-pub fn frame(key: i16, version: i16, correlation_id: i32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(key: i16, version: i16, correlation_id: i32, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&key.to_be_bytes());
     bytes.extend_from_slice(&version.to_be_bytes());
@@ -233,23 +233,23 @@ pub fn frame(key: i16, version: i16, correlation_id: i32, body: &[u8]) -> Vec<u8
 }
 
 /// ApiVersions v3 of client software "raw" 1.0.
-pub fn api_versions_v3(correlation_id: i32) -> Vec<u8> {
+pub(crate) fn api_versions_v3(correlation_id: i32) -> Vec<u8> {
     frame(18, 3, correlation_id, b"\x04raw\x041.0\0")
 }
 
 /// Metadata v1 for no topics.
-pub fn metadata(correlation_id: i32) -> Vec<u8> {
+pub(crate) fn metadata(correlation_id: i32) -> Vec<u8> {
     frame(3, 1, correlation_id, b"\0\0\0\0")
 }
 
 /// A response frame.
-pub struct Answer {
-    pub correlation_id: i32,
-    pub body: Bytes,
+pub(crate) struct Answer {
+    pub(crate) correlation_id: i32,
+    pub(crate) body: Bytes,
 }
 
 /// The next answer; `None` if the connection is closed or reset.
-pub async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Option<Answer> {
+pub(crate) async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Option<Answer> {
     let read = async {
         let len = stream.read_i32().await.ok()?;
         let correlation_id = stream.read_i32().await.ok()?;
