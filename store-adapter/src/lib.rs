@@ -20,5 +20,7 @@ pub mod local;
 pub mod memory;
 pub mod records;
 pub mod runtime;
+#[cfg(test)]
+mod samples;
 pub mod store;
 pub mod volume;

@@ -33,7 +33,6 @@ struct Limits {
     min_bytes: usize,
     max_wait: Duration,
     isolation: Isolation,
-    by_id: bool,
 }
 
 /// A wish with the partition behind it.
@@ -50,7 +49,7 @@ pub(crate) fn handle(
     request: FetchRequest,
 ) -> Staged<ApiResponse> {
     let by_id = context.version >= 13;
-    let limits = limits(broker, &request, by_id);
+    let limits = limits(broker, &request);
     let session = session_request(request, by_id);
     let now = broker.env().clock.monotonic();
     let random = broker.env().random.next_u64();
@@ -76,7 +75,7 @@ pub(crate) fn handle(
     }))
 }
 
-fn limits(broker: &Broker, request: &FetchRequest, by_id: bool) -> Limits {
+fn limits(broker: &Broker, request: &FetchRequest) -> Limits {
     let bytes = |n: i32| usize::try_from(n).unwrap_or(0);
     let max_bytes = bytes(request.max_bytes).min(broker.config().fetch_max_bytes);
     Limits {
@@ -84,7 +83,6 @@ fn limits(broker: &Broker, request: &FetchRequest, by_id: bool) -> Limits {
         min_bytes: bytes(request.min_bytes).min(max_bytes),
         max_wait: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0)),
         isolation: Isolation::from_wire(request.isolation_level),
-        by_id,
     }
 }
 

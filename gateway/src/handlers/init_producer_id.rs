@@ -15,9 +15,9 @@ use crate::broker::Broker;
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    request: InitProducerIdRequest,
+    request: &InitProducerIdRequest,
 ) -> Staged<ApiResponse> {
-    if let Some(code) = refusal(&request, context.version) {
+    if let Some(code) = refusal(request, context.version) {
         return Staged::Now(answer(Err(code)));
     }
     let broker = broker.clone();

@@ -34,6 +34,6 @@ pub(crate) fn dispatch(
         }
         ApiRequest::CreateTopics(request) => create_topics::handle(broker, context, *request),
         ApiRequest::DeleteTopics(request) => delete_topics::handle(broker, context, *request),
-        ApiRequest::InitProducerId(request) => init_producer_id::handle(broker, context, *request),
+        ApiRequest::InitProducerId(request) => init_producer_id::handle(broker, context, &request),
     }
 }

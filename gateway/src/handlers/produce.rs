@@ -9,7 +9,7 @@
 //! one request is 87 for it and nothing of it is appended. A transactional id is not known to any
 //! coordinator yet: transactional batches get 49.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ pub(crate) fn handle(
             let outcome = match (whole, &hosted) {
                 (Some(code), _) => Outcome::Refused(Refusal::Code(code)),
                 (None, Err(code)) => Outcome::Refused(Refusal::Code(*code)),
-                (None, Ok(_)) if duplicates.contains_key(&(t, p)) => {
+                (None, Ok(_)) if duplicates.contains(&(t, p)) => {
                     Outcome::Refused(Refusal::Code(ResponseError::InvalidRecord))
                 }
                 (None, Ok(hosted)) => append(broker, context.version, acks, hosted, data),
@@ -134,15 +134,15 @@ fn refuse_whole(request: &ProduceRequest) -> Option<ResponseError> {
 }
 
 /// Partitions that are named more than once.
-fn duplicate_partitions(topics: &[TopicProduceData]) -> BTreeMap<Place, ()> {
+fn duplicate_partitions(topics: &[TopicProduceData]) -> BTreeSet<Place> {
     let mut first = BTreeMap::new();
-    let mut duplicates = BTreeMap::new();
+    let mut duplicates = BTreeSet::new();
     for (t, topic) in topics.iter().enumerate() {
         for (p, data) in topic.partition_data.iter().enumerate() {
             let key = (topic.topic_id, topic.name.as_str(), data.index);
             if let Some(place) = first.insert(key, (t, p)) {
-                duplicates.insert(place, ());
-                duplicates.insert((t, p), ());
+                duplicates.insert(place);
+                duplicates.insert((t, p));
             }
         }
     }
@@ -178,7 +178,10 @@ fn append(
     let now_ms = broker.env().clock.wall_ms();
     match validate::batch(records, &hosted.rules, now_ms) {
         Ok(valid) => appending(&partition, &valid.batch, valid.log_append_time),
-        Err(error) => Outcome::Refused(Refusal::Invalid(error, log_start)),
+        Err(error) => {
+            let log_start = log_start.filter(|_| error_code::validate_has_log_start(&error));
+            Outcome::Refused(Refusal::Invalid(error, log_start))
+        }
     }
 }
 

@@ -53,12 +53,11 @@ impl From<StoreError> for AppendError {
             StoreError::TooLarge { .. } => Self::TooLarge,
             StoreError::Full => Self::Full,
             StoreError::Unavailable(_) => Self::Settling,
-            StoreError::NotFound | StoreError::OutOfRange { .. } => {
-                Self::Storage(error.to_string())
-            }
-            StoreError::Corrupt { .. } | StoreError::Offline(_) | StoreError::Unsupported(_) => {
-                Self::Storage(error.to_string())
-            }
+            StoreError::NotFound
+            | StoreError::OutOfRange { .. }
+            | StoreError::Corrupt { .. }
+            | StoreError::Offline(_)
+            | StoreError::Unsupported(_) => Self::Storage(error.to_string()),
         }
     }
 }

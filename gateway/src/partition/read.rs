@@ -1,5 +1,6 @@
 //! Reads: what is durable, clamped to the high watermark or the last stable offset.
 
+use store_adapter::batch::BatchHeader;
 use store_adapter::records::first_at_or_after;
 use store_adapter::store::StoredBatch;
 
@@ -181,10 +182,12 @@ impl Partition {
         if offset >= self.readable_end(isolation) {
             return ListedOffset::NONE;
         }
+        let header = BatchHeader::read(&batch.bytes);
+        let leader_epoch = header.map_or(-1, |header| header.leader_epoch);
         ListedOffset {
             offset,
             timestamp,
-            leader_epoch: self.epoch_for_clients(),
+            leader_epoch,
         }
     }
 
