@@ -251,6 +251,25 @@ impl Claim {
         Ok(())
     }
 
+    /// Unlinks `target` for good, with its mark. Unlinking is not fenced, so this is only for files
+    /// whose name is never used again and whose time is over, which nobody may miss: there an
+    /// owner of the past does nothing that the present one would not.
+    ///
+    /// # Errors
+    /// Any failure: try again.
+    pub async fn forget(&self, target: &VolumePath) -> Result<(), OwnedError> {
+        self.marked.lock().remove(target);
+        let mark = self.area.dir().join(&mark_name(target).name);
+        let forget = async {
+            // In this order a crash leaves a file without a mark, not a file that seems lost.
+            remove_if_there(self.volume(), &mark).await?;
+            sync_dir(self.volume(), &self.area.dir()).await?;
+            remove_if_there(self.volume(), target).await?;
+            sync_dir(self.volume(), &target.parent()).await
+        };
+        forget.await.map_err(OwnedError::MaybeApplied)
+    }
+
     fn ticket_name(&self) -> String {
         let epoch = self.area.epoch_text(self.owner.epoch);
         format!("t-{epoch}-{:016x}", self.files.random.next_u64())
