@@ -437,9 +437,8 @@ impl World {
     }
 }
 
+// `PROPTEST_CASES` soaks; the default is 256 histories.
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn state_equals_the_naive_model(steps in prop::collection::vec(step(), 1..120)) {
         let mut world = World::new();
