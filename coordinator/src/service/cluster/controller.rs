@@ -16,7 +16,7 @@ use super::error::{StartError, TopicError};
 use super::files::Files;
 use super::placement::{self, Inputs};
 use super::topic_files::{Found, Known, TopicFiles};
-use super::topic_name::{self, folded};
+use super::topic_name;
 use super::view::{Assignment, ClusterView, Topic, TopicIndex};
 use super::{CONFIGS_LEN_MAX, NewTopic, NodeConfig, PARTITIONS_MAX, TOPIC_PARTITIONS_MAX};
 use crate::volume::format::{AssignmentFile, ClusterFile, Health, Listener};
@@ -36,8 +36,6 @@ pub(super) struct Controller {
     /// The assignment as last written; what was uncertain counts as written.
     written: Option<AssignmentFile>,
     topics: TopicIndex,
-    /// (folded name, name) of every topic, for collisions.
-    folded: BTreeSet<(String, Arc<str>)>,
     /// Names whose files must be read again before they are decided on.
     unsettled: BTreeSet<String>,
     /// Whether the assignment on the volume is behind.
@@ -68,7 +66,6 @@ impl Controller {
             health: Health::Alive,
             written,
             topics: TopicIndex::default(),
-            folded: BTreeSet::new(),
             unsettled: BTreeSet::new(),
             dirty: true,
             files: TopicFiles::new(files.clone(), claim),
@@ -98,30 +95,18 @@ impl Controller {
         };
         let found = self.files.load(name, &known).await?;
         if let Some(old) = self.topics.get(name).cloned() {
-            self.forget(&old);
+            self.topics.remove(&old);
         }
         self.topics.set_damaged(name, false);
         match found {
             Found::Absent => {}
             Found::Deleted(id) => self.topics.set_deleted(id),
             Found::Damaged => self.topics.set_damaged(name, true),
-            Found::Topic(topic) => self.keep(Arc::new(topic)),
+            Found::Topic(topic) => self.topics.insert(Arc::new(topic)),
         }
         self.unsettled.remove(name);
         self.dirty = true;
         Ok(())
-    }
-
-    fn keep(&mut self, topic: Arc<Topic>) {
-        self.folded
-            .insert((folded(&topic.name), topic.name.clone()));
-        self.topics.insert(topic);
-    }
-
-    fn forget(&mut self, topic: &Topic) {
-        self.folded
-            .remove(&(folded(&topic.name), topic.name.clone()));
-        self.topics.remove(topic);
     }
 
     /// Settles every name that a failure left unknown; those that fail again stay unknown.
@@ -149,7 +134,7 @@ impl Controller {
         match self.files.create(&topic).await {
             Ok(()) => {
                 let topic = Arc::new(topic);
-                self.keep(topic.clone());
+                self.topics.insert(topic.clone());
                 self.dirty = true;
                 Ok(topic)
             }
@@ -161,37 +146,17 @@ impl Controller {
     }
 
     fn check_new(&self, new: &NewTopic) -> Result<(), TopicError> {
-        let name = || new.name.clone();
         topic_name::validate(&new.name)?;
-        if self.topics.is_damaged(&new.name) {
-            return Err(TopicError::Damaged { name: name() });
-        }
         if self.unsettled.contains(&new.name) {
             let why = "the outcome of an earlier change is not known yet".to_owned();
             return Err(TopicError::Unavailable(why));
         }
-        if self.topics.get(&new.name).is_some() {
-            return Err(TopicError::AlreadyExists { name: name() });
-        }
-        let low = (folded(&new.name), Arc::from(""));
-        if let Some((other, existing)) = self.folded.range(low.clone()..).next()
-            && *other == low.0
-        {
-            let existing = existing.to_string();
-            return Err(TopicError::Collides {
-                name: name(),
-                existing,
-            });
-        }
-        check_partitions(self.topics.partitions(), new.partitions)?;
-        let bytes = new
-            .configs
-            .iter()
-            .map(|(key, value)| key.len() + value.len());
-        if bytes.sum::<usize>() > CONFIGS_LEN_MAX {
-            return Err(TopicError::ConfigsTooLarge {
-                max: CONFIGS_LEN_MAX,
-            });
+        check_new(&self.topics, &new.name, new.partitions)?;
+        let configs = new.configs.iter();
+        let bytes: usize = configs.map(|(key, value)| key.len() + value.len()).sum();
+        if bytes > CONFIGS_LEN_MAX {
+            let max = CONFIGS_LEN_MAX;
+            return Err(TopicError::ConfigsTooLarge { max });
         }
         Ok(())
     }
@@ -234,7 +199,7 @@ impl Controller {
             return Err(topic_error(error, &name));
         }
         self.topics.set_deleted(id);
-        self.forget(&topic);
+        self.topics.remove(&topic);
         self.dirty = true;
         if let Err(error) = self.files.bury(&name, id).await {
             // It is gone all the same; the body follows when the name is settled.
@@ -298,6 +263,33 @@ impl Controller {
             assignment: Arc::new(Assignment::new(file, &self.topics)),
         })
     }
+}
+
+/// Whether a topic of this name and size may join `topics`.
+pub(super) fn check_new(
+    topics: &TopicIndex,
+    name: &str,
+    partitions: u32,
+) -> Result<(), TopicError> {
+    topic_name::validate(name)?;
+    if topics.is_damaged(name) {
+        let name = name.to_owned();
+        return Err(TopicError::Damaged { name });
+    }
+    match topics.alike(name) {
+        Some(existing) if **existing == *name => {
+            let name = name.to_owned();
+            return Err(TopicError::AlreadyExists { name });
+        }
+        Some(existing) => {
+            return Err(TopicError::Collides {
+                name: name.to_owned(),
+                existing: existing.to_string(),
+            });
+        }
+        None => {}
+    }
+    check_partitions(topics.partitions(), partitions)
 }
 
 /// Whether a cluster that has `have` partitions takes a topic of `asked` more.

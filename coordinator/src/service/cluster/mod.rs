@@ -195,6 +195,12 @@ impl ClusterNode {
         asked.unwrap_or(Err(TopicError::Stopped))
     }
 
+    /// Whether a topic of this name and size could be created, without creating it: what
+    /// [`ClusterNode::create_topic`] would answer as things are now.
+    pub fn check_topic(&self, name: &str, partitions: u32) -> Result<(), TopicError> {
+        controller::check_new(&self.view().topics, name, partitions)
+    }
+
     /// Deletes a topic; durable and gone from [`ClusterNode::view`] when it returns. After
     /// `Unavailable` it may be gone or not.
     pub async fn delete_topic(&self, id: Uuid) -> Result<(), TopicError> {

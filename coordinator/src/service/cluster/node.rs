@@ -21,7 +21,7 @@ use crate::volume::format::Health;
 
 /// How often the heartbeat's counter is raised.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Topic changes that share one write of the assignment.
+/// Commands that may share one write of the assignment, and delay a heartbeat.
 const BATCH_MAX: usize = 64;
 
 /// Where an answer goes. Nobody may wait for it any more.
@@ -131,7 +131,9 @@ impl Node {
         let mut pending = Vec::new();
         let mut next = Some(first);
         let mut stop = None;
+        let mut taken = 0;
         while let Some(command) = next.take() {
+            taken += 1;
             match command {
                 Command::Create(new, reply) => {
                     let outcome = self.controller.create(new).await;
@@ -157,7 +159,7 @@ impl Node {
                 }
                 Command::Stop(reply) => stop = Some(reply),
             }
-            if stop.is_none() && pending.len() < BATCH_MAX {
+            if stop.is_none() && taken < BATCH_MAX {
                 next = commands.try_recv().ok();
             }
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use store_adapter::ids::{BrokerId, LeaderEpoch, LogId, ShardId};
 use uuid::Uuid;
 
+use super::topic_name::folded;
 use crate::volume::format::{AssignmentFile, BrokerEntry, SlotEntry};
 
 /// A topic. Its identity is the id; a topic created under the same name later is another one.
@@ -38,6 +39,8 @@ impl Topic {
 pub struct TopicIndex {
     by_name: BTreeMap<Arc<str>, Arc<Topic>>,
     by_id: BTreeMap<Uuid, Arc<Topic>>,
+    /// Names by what those that collide have in common. On an older volume several may.
+    alike: BTreeMap<String, BTreeSet<Arc<str>>>,
     damaged: BTreeSet<String>,
     deleted: BTreeSet<Uuid>,
 }
@@ -85,7 +88,15 @@ impl TopicIndex {
         self.deleted.contains(&id)
     }
 
+    /// The topic of this name, otherwise one whose name collides with it.
+    pub(super) fn alike(&self, name: &str) -> Option<&Arc<str>> {
+        let names = self.alike.get(&folded(name))?;
+        names.get(name).or_else(|| names.first())
+    }
+
     pub(super) fn insert(&mut self, topic: Arc<Topic>) {
+        let alike = self.alike.entry(folded(&topic.name)).or_default();
+        alike.insert(topic.name.clone());
         self.by_id.insert(topic.id, topic.clone());
         self.by_name.insert(topic.name.clone(), topic);
     }
@@ -93,6 +104,13 @@ impl TopicIndex {
     pub(super) fn remove(&mut self, topic: &Topic) {
         self.by_id.remove(&topic.id);
         self.by_name.remove(&topic.name);
+        let folded = folded(&topic.name);
+        if let Some(alike) = self.alike.get_mut(&folded) {
+            alike.remove(&topic.name);
+            if alike.is_empty() {
+                self.alike.remove(&folded);
+            }
+        }
     }
 
     pub(super) fn set_damaged(&mut self, name: &str, damaged: bool) {

@@ -130,8 +130,8 @@ impl Format for AssignmentFile {
         if !self.brokers.is_sorted_by(|a, b| a.id < b.id) {
             return Err(FormatError("brokers are not in order".into()));
         }
-        let key = |entry: &PartitionEntry| (entry.topic.clone(), entry.partition);
-        let mut keys: Vec<_> = self.partitions.iter().map(key).collect();
+        let keys = self.partitions.iter();
+        let mut keys: Vec<_> = keys.map(|p| (p.topic.as_str(), p.partition)).collect();
         keys.sort_unstable();
         match keys.array_windows().find(|[a, b]| a == b) {
             Some([(topic, partition), _]) => Err(FormatError(format!(

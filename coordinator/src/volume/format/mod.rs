@@ -59,8 +59,9 @@ pub fn decode<T: Format>(bytes: &[u8]) -> Result<T, FormatError> {
     Ok(value)
 }
 
-/// Writes a file's bytes: compact, without a line end.
+/// Writes a file's bytes: compact, without a line end. What [`decode`] would refuse is refused.
 pub fn encode<T: Format>(value: &T) -> Result<Bytes, FormatError> {
+    value.check()?;
     serde_json::to_vec(value)
         .map(Bytes::from)
         .map_err(|error| FormatError(error.to_string()))

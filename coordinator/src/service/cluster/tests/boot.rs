@@ -296,3 +296,53 @@ fn a_damaged_registration_does_not_stop_a_start() {
     assert_eq!(node.damage().len(), 1);
     assert_eq!(registration(&site).instance, 2);
 }
+
+/// A host that keeps believing old listings and failed look-ups for a minute, as NFS clients may.
+#[test]
+fn a_host_with_stale_listings_sees_what_others_did() {
+    use store_adapter::volume::memory::Staleness;
+    let world = World::new(16);
+    let site = Site::new(&world);
+    let mount = |seed| {
+        let staleness = Staleness {
+            clock: world.env(0).clock,
+            age_max: Duration::from_mins(1),
+            seed,
+        };
+        site.volume.mount(Interrupt::none(), Some(staleness))
+    };
+    let start = |group, volume: &store_adapter::volume::MemoryVolume| {
+        let (env, config) = (world.env(group), site.config.clone());
+        let (host, identity) = (site.host.clone(), site.identity.clone());
+        let (volume, host) = (
+            std::sync::Arc::new(volume.clone()),
+            std::sync::Arc::new(host),
+        );
+        world
+            .run(super::super::ClusterNode::start(
+                env, volume, host, identity, config,
+            ))
+            .unwrap()
+            .unwrap()
+    };
+    for seed in 0..20 {
+        let [one, other] = [mount(2 * seed), mount(2 * seed + 1)];
+        let mut names: Vec<String> = Vec::new();
+        for round in 0..4 {
+            let volume = if round % 2 == 0 { &one } else { &other };
+            let node = start(0, volume);
+            let view = node.view();
+            for name in &names {
+                assert!(view.topics.get(name).is_some(), "seed {seed}: no {name}");
+            }
+            let name = format!("t{seed}-{round}");
+            create(&world, &node, &name).unwrap();
+            names.push(name);
+            assert!(node.damage().is_empty());
+            world
+                .run(async move { node.stop().await })
+                .unwrap()
+                .unwrap();
+        }
+    }
+}

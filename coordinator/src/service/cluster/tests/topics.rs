@@ -124,6 +124,7 @@ fn bad_requests_are_told_why() {
             },
         ),
     ] {
+        assert_eq!(node.check_topic(asked, partitions), Err(error.clone()));
         assert_eq!(run_create(&world, &node, asked, partitions), Err(error));
     }
     assert_eq!(names(&node.view().topics), ["a.b"]);
@@ -332,7 +333,7 @@ fn a_failed_step_leaves_all_or_nothing_and_is_recovered_from() {
             let next = insist(&world, &node, "t");
             assert_ne!(next.id, id);
             // What the file server held back comes too late.
-            while site.volume.late() > 0 {
+            while !site.volume.late().is_empty() {
                 drop(site.volume.run_late(0));
             }
             world.kill(0);
