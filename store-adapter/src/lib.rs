@@ -8,6 +8,8 @@
 //! A store knows bytes and offsets; it has never heard of transactions or groups.
 
 pub mod batch;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod fault;
 pub mod ids;
 pub mod journal;

@@ -86,7 +86,10 @@ impl MemoryStore {
     /// Whether this handle may touch `shard`.
     fn check_shard(&self, shared: &Shared, shard: ShardId) -> Result<(), StoreError> {
         let Some(own) = self.open.lock().get(&shard).copied() else {
-            return Err(StoreError::Offline(format!("shard {} is not open", shard.0)));
+            return Err(StoreError::Offline(format!(
+                "shard {} is not open",
+                shard.0
+            )));
         };
         match shared.owners.get(&shard) {
             Some(owner) if *owner == own => Ok(()),

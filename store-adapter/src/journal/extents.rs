@@ -315,7 +315,13 @@ mod tests {
         let mut extents = Vec::new();
         push(&mut extents, extent(64, 1000, 0, 9));
         push(&mut extents, extent(2000, 1000, 10, 19));
-        assert_eq!(extents, [Extent { max_timestamp: 10, ..extent(64, 2936, 0, 19) }]);
+        assert_eq!(
+            extents,
+            [Extent {
+                max_timestamp: 10,
+                ..extent(64, 2936, 0, 19)
+            }]
+        );
         push(&mut extents, extent(4000, 1000, 21, 21));
         push(&mut extents, extent(4000 + 65_000, 1000, 22, 22));
         assert_eq!(extents.len(), 3);
@@ -329,10 +335,16 @@ mod tests {
             partition,
         };
         index.logs.insert(log(0), vec![extent(64, 100, 0, 4)]);
-        index.logs.insert(log(1), vec![extent(164, 100, 5, 9), extent(1 << 20, 9, 10, 10)]);
+        index.logs.insert(
+            log(1),
+            vec![extent(164, 100, 5, 9), extent(1 << 20, 9, 10, 10)],
+        );
         let footer = index.encode_footer(777);
         assert_eq!(FileIndex::decode_footer(&footer), Some(index));
-        assert_eq!(footer_position(&footer[footer.len() - TRAILER_LEN..]), Some(777));
+        assert_eq!(
+            footer_position(&footer[footer.len() - TRAILER_LEN..]),
+            Some(777)
+        );
         for len in 0..footer.len() - 1 {
             assert_eq!(FileIndex::decode_footer(&footer[..len]), None, "{len}");
         }

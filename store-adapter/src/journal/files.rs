@@ -225,11 +225,7 @@ pub(crate) async fn read_footer(
 }
 
 /// The index of a file without a footer, whose data ends at `len`.
-async fn scan_index(
-    file: &dyn VolumeFile,
-    id: FileId,
-    len: u64,
-) -> Result<FileIndex, VolumeError> {
+async fn scan_index(file: &dyn VolumeFile, id: FileId, len: u64) -> Result<FileIndex, VolumeError> {
     let mut scanner = Scanner::new(file, id.seed(), len, true);
     let mut index = FileIndex::default();
     while let Step::Round(round) = scanner.next().await? {

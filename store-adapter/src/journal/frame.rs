@@ -153,9 +153,7 @@ impl FileHeader {
 
     /// Reads the header of the file `id`.
     pub(crate) fn decode(id: FileId, bytes: &[u8]) -> Result<Self, FileHeaderError> {
-        let bytes = bytes
-            .get(..FILE_HEADER_LEN)
-            .ok_or(FileHeaderError::Bad)?;
+        let bytes = bytes.get(..FILE_HEADER_LEN).ok_or(FileHeaderError::Bad)?;
         let (body, mut crc) = bytes.split_at(FILE_HEADER_LEN - 4);
         let mut rest = body.strip_prefix(MAGIC).ok_or(FileHeaderError::Bad)?;
         let version = rest.get_u32();

@@ -153,7 +153,10 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
             let index = files.index(segment.file).await;
             let index = index.map_err(|error| read_error(&error))?;
             let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
-            (segment.file, stretch(from_offset(extents, taken.next), taken))
+            (
+                segment.file,
+                stretch(from_offset(extents, taken.next), taken),
+            )
         }
         None => return Err(missing(log, taken.next)),
     };
@@ -306,7 +309,9 @@ async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>
                 (segment.file, found)
             }
         };
-        let Some(extent) = extent else { return Ok(None) };
+        let Some(extent) = extent else {
+            return Ok(None);
+        };
         let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
         let bytes = read_at(files, file, extent.position, len).await?;
         let mut taken = Taken {

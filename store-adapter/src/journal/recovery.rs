@@ -307,7 +307,9 @@ async fn read_source(source: &Source, replay: Option<&mut Replay>) -> Result<Rea
         return Ok(read);
     }
     let footer = source.footer().await?;
-    let closed = footer.as_ref().map(|(closed, _, position)| (*closed, *position));
+    let closed = footer
+        .as_ref()
+        .map(|(closed, _, position)| (*closed, *position));
     let unsealed = source.seal.is_none();
     if let (Some((_, index, position)), None) = (footer, &replay) {
         read.data_end = position;
@@ -434,7 +436,9 @@ async fn begin_own(
     table: &Table,
     reads: &[Read],
 ) -> Result<Current, StoreError> {
-    let ends = reads.iter().map(|read| read.first_lsn.saturating_add(read.data_end));
+    let ends = reads
+        .iter()
+        .map(|read| read.first_lsn.saturating_add(read.data_end));
     let before = reads.iter().rev().find(|read| read.id.epoch == own.epoch);
     let header = FileHeader {
         id: own,

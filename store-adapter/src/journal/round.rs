@@ -112,7 +112,13 @@ impl Plan {
                 self.decide(Ok(()), reply);
             }
             Command::Delete(topic, reply) => {
-                let range = LogId { topic, partition: 0 }..=LogId { topic, partition: u32::MAX };
+                let range = LogId {
+                    topic,
+                    partition: 0,
+                }..=LogId {
+                    topic,
+                    partition: u32::MAX,
+                };
                 let mut logs: Vec<LogId> = table.range(range).map(|(log, _)| *log).collect();
                 logs.extend(self.staged.logs().filter(|log| log.topic == topic));
                 logs.sort_unstable();
@@ -242,7 +248,10 @@ impl Plan {
 
     /// Sorts by log between the groups of several logs.
     fn gather(&mut self) {
-        for run in self.units.chunk_by_mut(|a, b| a.log.is_some() && b.log.is_some()) {
+        for run in self
+            .units
+            .chunk_by_mut(|a, b| a.log.is_some() && b.log.is_some())
+        {
             // Stable, so that the order of each log's groups stays.
             run.sort_by_key(|unit| unit.log);
         }
@@ -324,7 +333,9 @@ struct Encoder {
 impl Encoder {
     fn new(seed: Seed, start: u64, units: &[Unit]) -> Self {
         let frames = units.iter().flat_map(|unit| &unit.frames);
-        let bytes = frames.clone().map(|(_, body)| FRAME_HEADER_LEN + copied(body));
+        let bytes = frames
+            .clone()
+            .map(|(_, body)| FRAME_HEADER_LEN + copied(body));
         let commit = FRAME_HEADER_LEN + 4 + frames.count() * 28;
         Self {
             seed,
@@ -363,7 +374,11 @@ impl Encoder {
     }
 
     fn finish(mut self, ends: Vec<(LogId, i64)>) -> Encoded {
-        let payload = Round { crc: self.crc, ends }.encode();
+        let payload = Round {
+            crc: self.crc,
+            ends,
+        }
+        .encode();
         let commit = Frame {
             payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
             base: i64::try_from(self.start).unwrap_or(i64::MAX),

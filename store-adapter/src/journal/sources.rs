@@ -151,10 +151,9 @@ impl Source {
 
 fn is_checkpoint(round: &FoundRound) -> bool {
     let frames = round.frames.iter().map(|found| &found.frame);
-    let whole = frames.clone().zip(0_i64..).all(|(frame, index)| {
-        frame.kind == Kind::Checkpoint && frame.base == index
-    });
-    whole
-        && round.damaged_at.is_none()
-        && frames.last().is_some_and(|frame| frame.last_delta == 0)
+    let whole = frames
+        .clone()
+        .zip(0_i64..)
+        .all(|(frame, index)| frame.kind == Kind::Checkpoint && frame.base == index);
+    whole && round.damaged_at.is_none() && frames.last().is_some_and(|frame| frame.last_delta == 0)
 }

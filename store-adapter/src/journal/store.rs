@@ -189,12 +189,7 @@ impl JournalStore {
         Ok(())
     }
 
-    async fn create_log(
-        &self,
-        id: LogId,
-        name: &str,
-        shard: ShardId,
-    ) -> Result<(), StoreError> {
+    async fn create_log(&self, id: LogId, name: &str, shard: ShardId) -> Result<(), StoreError> {
         if name.len() > NAME_MAX {
             return Err(StoreError::Unsupported("so long a name"));
         }

@@ -109,11 +109,7 @@ impl Staged {
     }
 
     /// The log, to be changed; [`Staged::undo_group`] takes the change back.
-    pub(crate) fn change(
-        &mut self,
-        table: &Table,
-        log: LogId,
-    ) -> Result<&mut Entry, StoreError> {
+    pub(crate) fn change(&mut self, table: &Table, log: LogId) -> Result<&mut Entry, StoreError> {
         let before = self.changed.get(&log).cloned();
         let entry = match &before {
             Some(changed) => changed.clone(),

@@ -339,7 +339,9 @@ impl Writer {
     fn index_round(&self, round: &Encoded, changes: &BTreeMap<LogId, Option<Entry>>) {
         let current = &self.current;
         for run in round.appends.chunk_by(|a, b| a.0.log == b.0.log) {
-            let Some((first, _)) = run.first() else { continue };
+            let Some((first, _)) = run.first() else {
+                continue;
+            };
             let (Some(log), Some(Some(entry))) =
                 (self.logs.get(&first.log), changes.get(&first.log))
             else {
@@ -421,7 +423,10 @@ impl Writer {
 
     /// The index of the file that is being written.
     fn active_index(&self) -> FileIndex {
-        let logs = self.logs.iter().map(|(id, log)| (*id, log.index.read().active.clone()));
+        let logs = self
+            .logs
+            .iter()
+            .map(|(id, log)| (*id, log.index.read().active.clone()));
         FileIndex {
             logs: logs.filter(|(_, extents)| !extents.is_empty()).collect(),
         }
