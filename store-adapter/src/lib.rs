@@ -12,9 +12,9 @@
 
 pub mod batch;
 pub mod blob;
-pub mod control;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod control;
 pub mod fault;
 pub mod ids;
 pub mod journal;
