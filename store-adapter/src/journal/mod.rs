@@ -9,6 +9,7 @@
 mod extents;
 mod files;
 mod frame;
+mod index;
 mod keeper;
 mod queue;
 mod reader;
@@ -16,11 +17,16 @@ mod recovery;
 mod round;
 mod scan;
 mod shard;
+#[cfg(feature = "sled")]
+mod sled_index;
 mod sources;
 mod store;
 mod table;
 mod writer;
 
+pub use index::{IndexChange, IndexError, IndexStore, MemoryIndex};
+#[cfg(feature = "sled")]
+pub use sled_index::{OpenIndexError, SledIndex};
 pub use store::JournalStore;
 
 use crate::ids::BrokerId;

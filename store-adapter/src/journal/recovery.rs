@@ -11,8 +11,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::extents::{FileIndex, LogIndex, Segment};
-use super::files::{Closed, Files, journal_dir, path, shard_dir};
+use super::files::{Closed, Files, journal_dir, kept_index, path, shard_dir};
 use super::frame::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
+use super::index::{self, Anchor, Hint, IndexChange, IndexStore};
 use super::round::checkpoint;
 use super::scan::Step;
 use super::sources::{Source, newer, open_sources};
@@ -59,6 +60,8 @@ pub(crate) struct Current {
     pub(crate) first_lsn: u64,
     /// Bytes of space that are reserved.
     pub(crate) allocated: u64,
+    /// The commit frame of the last round.
+    pub(crate) anchor: Anchor,
 }
 
 /// An open shard.
@@ -76,6 +79,8 @@ pub(crate) struct Opened {
     pub(crate) refs: BTreeMap<FileId, usize>,
     /// Files that nothing needs.
     pub(crate) dead: Vec<FileId>,
+    /// What the local index should keep.
+    pub(crate) keep: Vec<IndexChange>,
     /// What to report.
     pub(crate) info: ShardInfo,
 }
@@ -92,6 +97,8 @@ struct Read {
     unsynced: Option<(u64, u64)>,
     index: FileIndex,
     torn_bytes: u64,
+    /// The last commit frame, when the index should be kept locally: there is no footer.
+    keep: Option<Anchor>,
     /// Whether something in it is not right: it is kept whatever happens.
     damaged: bool,
 }
@@ -192,6 +199,7 @@ async fn recover(
     let seals = read_seals(&claim, request.shard).await?;
     let sources = open_sources(volume, &ids, &seals, request.known).await?;
     let base = newest_checkpoint(&sources).await?;
+    let hint = load_hint(request, base);
     let mut replay = Replay::new();
     let mut reads = Vec::new();
     let mut dead = Vec::new();
@@ -203,7 +211,10 @@ async fn recover(
             continue;
         }
         let replayed = base.is_none_or(|base| source.id >= base);
-        reads.push(read_source(source, replayed.then_some(&mut replay)).await?);
+        let replay = replayed.then_some(&mut replay);
+        let hint = hint.as_ref().filter(|hint| hint.file == source.id);
+        let local = request.files.local();
+        reads.push(read_source(source, replay, hint, local).await?);
     }
     drop(sources);
     make_durable(volume, request.shard, &reads).await?;
@@ -219,8 +230,12 @@ async fn recover(
         damaged: damaged.collect(),
         dropped_tail_bytes: reads.iter().map(|read| read.torn_bytes).sum(),
     };
+    let mut keep = Vec::new();
     for read in reads {
         if read.damaged || refs.contains_key(&read.id) {
+            if let Some(anchor) = read.keep {
+                keep.push(index::keep_file(read.id, anchor, &read.index));
+            }
             request.files.add(read.id, read.closed, Some(read.index));
         } else {
             dead.push(read.id);
@@ -234,6 +249,7 @@ async fn recover(
         current,
         refs,
         dead,
+        keep,
         info,
     })
 }
@@ -286,7 +302,22 @@ async fn newest_checkpoint(sources: &[Source]) -> Result<Option<FileId>, StoreEr
     Ok(None)
 }
 
-async fn read_source(source: &Source, replay: Option<&mut Replay>) -> Result<Read, StoreError> {
+/// The local checkpoint, if it is of the file from which the catalogue is replayed.
+fn load_hint(request: &Request<'_>, base: Option<FileId>) -> Option<Hint> {
+    let hint = index::load(&**request.files.local(), request.shard);
+    let hint = hint.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the journal is read instead");
+        None
+    });
+    hint.filter(|hint| Some(hint.file) == base)
+}
+
+async fn read_source(
+    source: &Source,
+    replay: Option<&mut Replay>,
+    hint: Option<&Hint>,
+    local: &Arc<dyn IndexStore>,
+) -> Result<Read, StoreError> {
     let mut read = Read {
         id: source.id,
         file: Arc::clone(&source.file),
@@ -299,6 +330,7 @@ async fn read_source(source: &Source, replay: Option<&mut Replay>) -> Result<Rea
         unsynced: None,
         index: FileIndex::default(),
         torn_bytes: 0,
+        keep: None,
         damaged: false,
     };
     if source.header.is_none() {
@@ -311,17 +343,28 @@ async fn read_source(source: &Source, replay: Option<&mut Replay>) -> Result<Rea
         .as_ref()
         .map(|(closed, _, position)| (*closed, *position));
     let unsealed = source.seal.is_none();
+    let kept = match (source.exact_len(), &footer, &replay) {
+        (Some(len), None, None) => kept_index(local, &*source.file, source.id, len)
+            .await
+            .map_err(|error| volume_error(&error))?,
+        _ => None,
+    };
     if let (Some((_, index, position)), None) = (footer, &replay) {
         read.data_end = position;
         read.index = index;
+    } else if let Some((index, anchor)) = kept {
+        read.data_end = anchor.end;
+        read.closed.len = anchor.end;
+        read.index = index;
     } else {
-        scan_source(source, &mut read, replay).await?;
+        scan_source(source, &mut read, replay, hint).await?;
     }
     if let Some((closed, position)) = closed
         && position == read.data_end
     {
         // The data was synced before the footer was written; the footer may not have been.
         read.closed = closed;
+        read.keep = None;
         read.unsynced = unsealed.then_some((position, closed.len));
     }
     Ok(read)
@@ -331,9 +374,22 @@ async fn scan_source(
     source: &Source,
     read: &mut Read,
     mut replay: Option<&mut Replay>,
+    hint: Option<&Hint>,
 ) -> Result<(), StoreError> {
     let path = path(source.id).to_string();
     let mut scanner = source.scanner();
+    if let (Some(hint), Some(replay)) = (hint, &mut replay)
+        && hint.anchor.end <= source.exact_len().unwrap_or(source.size)
+        && hint
+            .anchor
+            .holds(&*source.file)
+            .await
+            .map_err(|error| volume_error(&error))?
+    {
+        scanner = scanner.behind(hint.anchor);
+        replay.table = hint.table.clone();
+        read.index = hint.index.clone();
+    }
     loop {
         match scanner.next().await.map_err(|error| volume_error(&error))? {
             Step::Round(round) => {
@@ -350,6 +406,7 @@ async fn scan_source(
                 read.data_end = end.data_end;
                 read.closed.len = end.data_end;
                 read.torn_bytes = end.torn_bytes;
+                read.keep = end.anchor.filter(|_| !read.damaged);
                 let durable = source.seal.is_some() || source.data_len.is_some();
                 read.unsynced = (!durable).then_some((end.last_round, end.data_end));
                 return Ok(());
@@ -472,5 +529,6 @@ pub(crate) async fn begin_file(
         position: start + round.len,
         first_lsn: header.first_lsn,
         allocated: 0,
+        anchor: round.anchor,
     })
 }

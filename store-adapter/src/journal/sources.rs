@@ -114,6 +114,11 @@ impl Source {
         Scanner::new(&*self.file, self.id.seed(), limit, exact)
     }
 
+    /// Its data length, if that is known without reading on.
+    pub(crate) fn exact_len(&self) -> Option<u64> {
+        self.data_len.or(self.seal)
+    }
+
     /// Whether the file begins with a whole checkpoint: its owner had finished opening.
     pub(crate) async fn has_checkpoint(&self) -> Result<bool, StoreError> {
         if self.header.is_none() {

@@ -313,7 +313,8 @@ fn corrupt(path: &str, why: &str) -> StoreError {
     }
 }
 
-fn from_catalogue(part: CatalogueEntry) -> Entry {
+/// The entry that a catalogue has.
+pub(crate) fn from_catalogue(part: CatalogueEntry) -> Entry {
     Entry {
         name: Arc::from(part.name),
         birth: part.birth,

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -13,12 +14,13 @@ use tokio::sync::{mpsc, watch};
 use super::extents::FileIndex;
 use super::files::{Closed, Files, journal_dir, path};
 use super::frame::{FileHeader, FileId};
+use super::index::{Changes, IndexChange};
 use super::keeper::Job;
 use super::queue::{Command, Queued, Reply, answer};
 use super::recovery::{Current, Opened, begin_file};
 use super::round::{Encoded, Pending, Plan, footer};
 use super::shard::{Log, Registry, Shard};
-use super::table::{Entry, Table};
+use super::table::{Entry, Table, to_catalogue};
 use super::{FlushPolicy, JournalConfig};
 use crate::fault::{Fault, planted};
 use crate::ids::LogId;
@@ -29,6 +31,8 @@ use crate::volume::owned::{Claim, OwnedError};
 
 /// Space that is reserved ahead, bytes: a full disk is then found before anything is written.
 const RESERVE_STEP: u64 = 8 << 20;
+/// Bytes after which the local index gets a checkpoint.
+const CHECKPOINT_BYTES: u64 = 16 << 20;
 /// How often an unanswered claim check is repeated, and after what pause.
 const CHECK_TRIES: u32 = 5;
 const CHECK_PAUSE: Duration = Duration::from_millis(50);
@@ -43,6 +47,8 @@ pub(crate) struct Parts {
     /// Data lengths of files whose sync failed, for an opening by the same process.
     pub(crate) known: Arc<Mutex<BTreeMap<FileId, u64>>>,
     pub(crate) keeper: mpsc::Sender<Job>,
+    /// Whether the next checkpoint of the local index must hold all logs.
+    pub(crate) all: Arc<AtomicBool>,
 }
 
 /// The writer of one shard.
@@ -62,6 +68,10 @@ pub(crate) struct Writer {
     must_leave: bool,
     /// Files whose length only the next file's header tells.
     unsure: BTreeSet<FileId>,
+    /// Logs that changed since the last checkpoint of the local index.
+    dirty: BTreeSet<LogId>,
+    /// Bytes written since then.
+    dirty_bytes: u64,
 }
 
 /// Why a round was not committed.
@@ -95,11 +105,16 @@ impl Writer {
             failed: BTreeMap::new(),
             must_leave: false,
             unsure: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            dirty_bytes: 0,
         }
     }
 
     /// Commits rounds until the shard is closed.
-    pub(crate) async fn run(mut self, dead: Vec<FileId>) {
+    pub(crate) async fn run(mut self, dead: Vec<FileId>, keep: Vec<IndexChange>) {
+        if !keep.is_empty() {
+            self.keep(Job::Keep(keep)).await;
+        }
         self.remove_files(dead).await;
         loop {
             let config = &self.parts.config;
@@ -293,7 +308,10 @@ impl Writer {
         if let Some(encoded) = encoded {
             self.index_round(&encoded, &changes);
             self.current.position += encoded.len;
+            self.current.anchor = encoded.anchor;
+            self.dirty_bytes += encoded.len;
         }
+        self.dirty.extend(changes.keys());
         for (id, change) in changes {
             let Some(entry) = change else { continue };
             if let Some(log) = self.logs.get(&id) {
@@ -315,6 +333,36 @@ impl Writer {
             }
         }
         self.remove_files(dead).await;
+        if self.dirty_bytes >= CHECKPOINT_BYTES.min(self.parts.config.segment_bytes / 4) {
+            self.checkpoint();
+        }
+    }
+
+    /// Hands the keeper what changed, unless it is busy: then the next time.
+    fn checkpoint(&mut self) {
+        let Ok(permit) = self.parts.keeper.try_reserve() else {
+            return;
+        };
+        let all = self.parts.all.load(Ordering::SeqCst);
+        if all {
+            self.dirty.extend(self.table.keys());
+        }
+        let dirty = std::mem::take(&mut self.dirty);
+        self.dirty_bytes = 0;
+        let logs = dirty.into_iter().map(|id| {
+            let change = self.table.get(&id).zip(self.logs.get(&id));
+            let change = change.map(|(entry, log)| {
+                let extents = log.index.read().active.clone();
+                (to_catalogue(id, entry), extents)
+            });
+            (id, change)
+        });
+        permit.send(Job::Checkpoint(Changes {
+            file: self.current.id,
+            anchor: self.current.anchor,
+            logs: logs.collect(),
+            all,
+        }));
     }
 
     fn state(&self, log: LogId) -> Result<LogState, StoreError> {
