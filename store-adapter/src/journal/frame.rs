@@ -515,3 +515,157 @@ pub(crate) fn get_log(bytes: &mut &[u8]) -> Option<LogId> {
         partition: bytes.try_get_u32().ok()?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::batch_of;
+
+    fn file() -> FileId {
+        FileId {
+            shard: ShardId(3),
+            epoch: OwnerEpoch {
+                assignment: 4,
+                instance: 9,
+            },
+            seq: 2,
+        }
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn append_frame() -> (Frame, Vec<u8>) {
+        let batch = batch_of(3, 64, 1_700_000_000_000, 5).stamp(40, LeaderEpoch(6));
+        let frame = Frame {
+            kind: Kind::Append,
+            payload_len: 64,
+            epoch: LeaderEpoch(6),
+            log: LogId {
+                topic: Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
+                partition: 7,
+            },
+            base: 40,
+            last_delta: 2,
+            max_timestamp: 1_700_000_000_000,
+            append_ms: 1_700_000_000_123,
+        };
+        let mut out = BytesMut::new();
+        let prefix = &batch.head()[..BATCH_PREFIX_LEN];
+        frame.encode(file().seed(), 4096, prefix, &mut out);
+        out.put_slice(&batch.to_bytes());
+        (frame, out.to_vec())
+    }
+
+    /// The bytes of docs/journal-format.md. A change of them is a new format version.
+    #[test]
+    fn golden_frame_and_file_header() {
+        let (_, bytes) = append_frame();
+        let docs = include_str!("../../../docs/journal-format.md");
+        let header = FileHeader {
+            id: file(),
+            first_lsn: 1 << 20,
+            previous_len: 777,
+        };
+        for golden in [hex(&header.encode()), hex(&bytes)] {
+            let lines: Vec<&str> = golden
+                .as_bytes()
+                .chunks(64)
+                .map(|line| std::str::from_utf8(line).unwrap())
+                .collect();
+            let block = lines.join("\n");
+            assert!(docs.contains(&block), "not in the docs:\n{block}");
+        }
+    }
+
+    #[test]
+    fn a_frame_is_valid_only_where_it_was_written() {
+        let (frame, bytes) = append_frame();
+        let seed = file().seed();
+        assert!(matches!(check(seed, 4096, &bytes), Check::Good(found, _) if found == frame));
+        assert_eq!(check(seed, 4097, &bytes), Check::Bad);
+        let other = FileId { seq: 3, ..file() };
+        assert_eq!(check(other.seed(), 4096, &bytes), Check::Bad);
+    }
+
+    #[test]
+    fn every_bit_of_a_frame_is_covered() {
+        let (frame, bytes) = append_frame();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let found = check(file().seed(), 4096, &damaged);
+            let expected = if bit / 8 >= FRAME_HEADER_LEN + BATCH_PREFIX_LEN {
+                Check::BadBatch(frame)
+            } else {
+                Check::Bad
+            };
+            assert_eq!(found, expected, "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(!matches!(
+                check(file().seed(), 4096, &bytes[..len]),
+                Check::Good(..)
+            ));
+        }
+    }
+
+    #[test]
+    fn file_headers_round_trip_and_say_when_they_are_newer() {
+        let header = FileHeader {
+            id: file(),
+            first_lsn: 5,
+            previous_len: 6,
+        };
+        let bytes = header.encode();
+        assert_eq!(FileHeader::decode(file(), &bytes), Ok(header));
+        let other = FileId { seq: 9, ..file() };
+        let bad = Err(FileHeaderError::Bad);
+        assert_eq!(FileHeader::decode(other, &bytes), bad);
+        assert_eq!(FileHeader::decode(file(), &bytes[..63]), bad);
+        let mut newer = bytes.to_vec();
+        newer[11] = 2;
+        let found = FileHeader::decode(file(), &newer);
+        assert_eq!(found, Err(FileHeaderError::Newer(2)));
+    }
+
+    #[test]
+    fn file_names_round_trip() {
+        assert_eq!(file().name(), "4.9-2.log");
+        let shard = ShardId(3);
+        assert_eq!(FileId::from_name(shard, "4.9-2.log"), Some(file()));
+        for bad in ["4.9-02.log", "4-2.log", "4.9-2", "4.9.log", "x.9-2.log", "4.9-+2.log"] {
+            assert_eq!(FileId::from_name(shard, bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn catalogue_and_commit_payloads_round_trip() {
+        let entry = CatalogueEntry {
+            log: append_frame().0.log,
+            birth: 9,
+            start: 1,
+            end: 5,
+            epoch: Some(LeaderEpoch(3)),
+            last_epoch: None,
+            damaged: true,
+            name: "orders".to_owned(),
+        };
+        let mut out = BytesMut::new();
+        entry.encode(&mut out);
+        entry.encode(&mut out);
+        let mut bytes = &out[..];
+        for _ in 0..2 {
+            assert_eq!(CatalogueEntry::decode(&mut bytes).as_ref(), Some(&entry));
+        }
+        assert_eq!(CatalogueEntry::decode(&mut bytes), None);
+        let round = Round {
+            crc: 7,
+            ends: vec![(entry.log, 5), (NO_LOG, 0)],
+        };
+        let bytes = round.encode();
+        assert_eq!(Round::decode(&bytes), Some(round));
+        assert_eq!(Round::decode(&bytes[..31]), None);
+    }
+}
