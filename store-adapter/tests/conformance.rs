@@ -1,5 +1,13 @@
 //! The store suite over every adapter of this crate.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::case_sensitive_file_extension_comparisons,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

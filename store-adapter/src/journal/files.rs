@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::extents::{FileIndex, TRAILER_LEN, footer_position};
-use super::frame::{self, Check, FRAME_HEADER_LEN, FileId, Kind};
+use super::file::FileId;
+use super::frame::{self, Check, FRAME_HEADER_LEN, Kind};
 use super::index::{self, Anchor, IndexStore};
 use super::scan::{Scanner, Step};
 use crate::ids::ShardId;

@@ -21,7 +21,9 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 
 use super::extents::{Extent, FileIndex};
-use super::frame::{CatalogueEntry, FRAME_HEADER_LEN, FileId, Frame, Kind};
+use super::file::FileId;
+use super::frame::{FRAME_HEADER_LEN, Frame, Kind};
+use super::payload::CatalogueEntry;
 use super::table::{Table, from_catalogue};
 use crate::ids::{LogId, ShardId};
 use crate::volume::{VolumeError, VolumeFile};
@@ -254,14 +256,14 @@ impl Checkpointer {
         let mut batch = Vec::new();
         if changes.all {
             self.entries.clear();
-            self.forget(store, &shard_key(b'p', self.shard), &mut batch)?;
-            self.forget(store, &shard_key(b'i', self.shard), &mut batch)?;
+            forget(store, &shard_key(b'p', self.shard), &mut batch)?;
+            forget(store, &shard_key(b'i', self.shard), &mut batch)?;
             self.file = None;
         }
         if self.file != Some(changes.file) {
             self.extents.clear();
             if let Some(before) = self.file {
-                self.forget(store, &file_key(b'i', before), &mut batch)?;
+                forget(store, &file_key(b'i', before), &mut batch)?;
             }
             self.file = Some(changes.file);
         }
@@ -280,17 +282,6 @@ impl Checkpointer {
         batch.push(IndexChange::Put(key, value));
         store.apply(&batch)?;
         self.broken = false;
-        Ok(())
-    }
-
-    fn forget(
-        &self,
-        store: &dyn IndexStore,
-        prefix: &[u8],
-        batch: &mut Vec<IndexChange>,
-    ) -> Result<(), IndexError> {
-        let keys = store.scan(prefix)?.into_iter().map(|(key, _)| key.to_vec());
-        batch.extend(keys.map(IndexChange::Remove));
         Ok(())
     }
 
@@ -335,9 +326,22 @@ impl Checkpointer {
     }
 }
 
+/// Adds the removal of every key that starts with `prefix`.
+fn forget(
+    store: &dyn IndexStore,
+    prefix: &[u8],
+    batch: &mut Vec<IndexChange>,
+) -> Result<(), IndexError> {
+    let keys = store.scan(prefix)?.into_iter().map(|(key, _)| key.to_vec());
+    batch.extend(keys.map(IndexChange::Remove));
+    Ok(())
+}
+
 fn sum(crcs: &BTreeMap<LogId, u32>) -> Sum {
     let mut sum = Sum::default();
-    crcs.values().for_each(|crc| sum.add(*crc));
+    for crc in crcs.values() {
+        sum.add(*crc);
+    }
     sum
 }
 

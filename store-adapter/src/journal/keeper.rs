@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc;
 
+use super::file::FileId;
 use super::files::{Files, path};
-use super::frame::FileId;
 use super::index::{Changes, Checkpointer, IndexChange, IndexStore, forget_file};
 use crate::ids::ShardId;
 use crate::volume::VolumeFile;

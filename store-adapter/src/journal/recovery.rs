@@ -10,13 +10,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::extents::{FileIndex, LogIndex, Segment};
-use super::files::{Closed, Files, journal_dir, kept_index, path, shard_dir};
-use super::frame::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
-use super::index::{self, Anchor, Hint, IndexChange, IndexStore};
+use super::extents::{LogIndex, Segment};
+use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
+use super::files::{Files, journal_dir, path, shard_dir};
+use super::index::{self, Anchor, Hint, IndexChange};
 use super::round::checkpoint;
-use super::scan::Step;
-use super::sources::{Source, newer, open_sources};
+use super::sources::{Read, Source, newer, open_sources, read_source};
 use super::table::{Replay, Table};
 use super::{owned_error, volume_error};
 use crate::fault::{Fault, planted};
@@ -83,24 +82,6 @@ pub(crate) struct Opened {
     pub(crate) keep: Vec<IndexChange>,
     /// What to report.
     pub(crate) info: ShardInfo,
-}
-
-/// What one file gave.
-#[derive(Debug)]
-struct Read {
-    id: FileId,
-    file: Arc<dyn VolumeFile>,
-    closed: Closed,
-    data_end: u64,
-    first_lsn: u64,
-    /// Start and end of what is not known to be durable: the last round, or the footer.
-    unsynced: Option<(u64, u64)>,
-    index: FileIndex,
-    torn_bytes: u64,
-    /// The last commit frame, when the index should be kept locally: there is no footer.
-    keep: Option<Anchor>,
-    /// Whether something in it is not right: it is kept whatever happens.
-    damaged: bool,
 }
 
 /// Claims and opens a shard.
@@ -310,109 +291,6 @@ fn load_hint(request: &Request<'_>, base: Option<FileId>) -> Option<Hint> {
         None
     });
     hint.filter(|hint| Some(hint.file) == base)
-}
-
-async fn read_source(
-    source: &Source,
-    replay: Option<&mut Replay>,
-    hint: Option<&Hint>,
-    local: &Arc<dyn IndexStore>,
-) -> Result<Read, StoreError> {
-    let mut read = Read {
-        id: source.id,
-        file: Arc::clone(&source.file),
-        closed: Closed {
-            len: source.seal.unwrap_or(source.size),
-            footer: false,
-        },
-        data_end: source.size,
-        first_lsn: source.header.map_or(0, |header| header.first_lsn),
-        unsynced: None,
-        index: FileIndex::default(),
-        torn_bytes: 0,
-        keep: None,
-        damaged: false,
-    };
-    if source.header.is_none() {
-        tracing::error!(path = %path(source.id), "the header of a journal file is damaged");
-        read.damaged = true;
-        return Ok(read);
-    }
-    let footer = source.footer().await?;
-    let closed = footer
-        .as_ref()
-        .map(|(closed, _, position)| (*closed, *position));
-    let unsealed = source.seal.is_none();
-    let kept = match (source.exact_len(), &footer, &replay) {
-        (Some(len), None, None) => kept_index(local, &*source.file, source.id, len)
-            .await
-            .map_err(|error| volume_error(&error))?,
-        _ => None,
-    };
-    if let (Some((_, index, position)), None) = (footer, &replay) {
-        read.data_end = position;
-        read.index = index;
-    } else if let Some((index, anchor)) = kept {
-        read.data_end = anchor.end;
-        read.closed.len = anchor.end;
-        read.index = index;
-    } else {
-        scan_source(source, &mut read, replay, hint).await?;
-    }
-    if let Some((closed, position)) = closed
-        && position == read.data_end
-    {
-        // The data was synced before the footer was written; the footer may not have been.
-        read.closed = closed;
-        read.keep = None;
-        read.unsynced = unsealed.then_some((position, closed.len));
-    }
-    Ok(read)
-}
-
-async fn scan_source(
-    source: &Source,
-    read: &mut Read,
-    mut replay: Option<&mut Replay>,
-    hint: Option<&Hint>,
-) -> Result<(), StoreError> {
-    let path = path(source.id).to_string();
-    let mut scanner = source.scanner();
-    if let (Some(hint), Some(replay)) = (hint, &mut replay)
-        && hint.anchor.end <= source.exact_len().unwrap_or(source.size)
-        && hint
-            .anchor
-            .holds(&*source.file)
-            .await
-            .map_err(|error| volume_error(&error))?
-    {
-        scanner = scanner.behind(hint.anchor);
-        replay.table = hint.table.clone();
-        read.index = hint.index.clone();
-    }
-    loop {
-        match scanner.next().await.map_err(|error| volume_error(&error))? {
-            Step::Round(round) => {
-                if let Some(at) = round.damaged_at {
-                    tracing::error!(path, at, "a journal file is damaged");
-                    read.damaged = true;
-                }
-                read.index.add_round(&round);
-                if let Some(replay) = &mut replay {
-                    replay.round(&round, &path, read.first_lsn);
-                }
-            }
-            Step::End(end) => {
-                read.data_end = end.data_end;
-                read.closed.len = end.data_end;
-                read.torn_bytes = end.torn_bytes;
-                read.keep = end.anchor.filter(|_| !read.damaged);
-                let durable = source.seal.is_some() || source.data_len.is_some();
-                read.unsynced = (!durable).then_some((end.last_round, end.data_end));
-                return Ok(());
-            }
-        }
-    }
 }
 
 /// Makes durable what was read of files that nobody sealed.

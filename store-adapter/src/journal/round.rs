@@ -7,10 +7,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::{SmallVec, smallvec};
 
-use super::frame::{
-    BATCH_PREFIX_LEN, CONTROL_PAYLOAD_MAX, FRAME_HEADER_LEN, Frame, Kind, NO_LOG, Round, Seed,
-};
+use super::file::Seed;
+use super::frame::{BATCH_PREFIX_LEN, CONTROL_PAYLOAD_MAX, FRAME_HEADER_LEN, Frame, Kind, NO_LOG};
 use super::index::Anchor;
+use super::payload::Round;
 use super::queue::{Command, Queued, Reply, answer};
 use super::table::{Entry, Staged, Table, to_catalogue};
 use crate::batch::{HEADER_LEN, StampedBatch};

@@ -9,8 +9,10 @@
 use bytes::Bytes;
 
 use super::extents::{TRAILER_LEN, footer_position};
-use super::frame::{self, Check, FILE_HEADER_LEN, FRAME_HEADER_LEN, Frame, Kind, Round, Seed};
+use super::file::{FILE_HEADER_LEN, Seed};
+use super::frame::{self, Check, FRAME_HEADER_LEN, Frame, Kind};
 use super::index::Anchor;
+use super::payload::Round;
 use crate::ids::LogId;
 use crate::volume::{VolumeError, VolumeFile};
 
@@ -45,6 +47,7 @@ pub(crate) struct FoundRound {
 
 /// How a file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_field_names, reason = "where the data ends is its name")]
 pub(crate) struct End {
     /// Behind the last round that counts.
     pub(crate) data_end: u64,

@@ -9,8 +9,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use super::file::FileId;
 use super::files::Files;
-use super::frame::FileId;
 use super::index::IndexStore;
 use super::queue::{Command, Queue, Reply};
 use super::reader::{self, Range};
