@@ -7,7 +7,7 @@
 
 pub mod codec;
 #[cfg(test)]
-mod corpus;
+mod corpus_tests;
 pub mod fetch;
 pub mod guard;
 pub mod header;
