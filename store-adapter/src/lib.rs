@@ -13,6 +13,8 @@
 pub mod batch;
 pub mod blob;
 pub mod control;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod fault;
 pub mod ids;
 pub mod journal;

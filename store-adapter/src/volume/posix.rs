@@ -96,7 +96,7 @@ impl PosixVolume {
             let path = path.to_string();
             return Err(VolumeError::TooLarge { path, len, max });
         }
-        file.read_range(0, usize::try_from(len).unwrap_or(usize::MAX))
+        file.read_exactly(0, usize::try_from(len).unwrap_or(usize::MAX))
     }
 
     fn fsync_dir(&self, dir: &VolumePath) -> Result<(), VolumeError> {
@@ -226,7 +226,14 @@ impl PosixFile {
     /// Reads `len` bytes, or what there is of them. The file's length bounds the buffer.
     fn read_range(&self, offset: u64, len: usize) -> Result<Bytes, VolumeError> {
         let there = self.len()?.saturating_sub(offset);
-        let len = len.min(usize::try_from(there).unwrap_or(usize::MAX));
+        self.read_exactly(
+            offset,
+            len.min(usize::try_from(there).unwrap_or(usize::MAX)),
+        )
+    }
+
+    /// Reads `len` bytes, or fewer if the file became shorter.
+    fn read_exactly(&self, offset: u64, len: usize) -> Result<Bytes, VolumeError> {
         let mut buffer: Vec<u8> = Vec::new();
         buffer
             .try_reserve_exact(len)

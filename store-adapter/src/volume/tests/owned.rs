@@ -1,13 +1,16 @@
 //! The owned-file primitive, one owner after the other, on both volumes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::{counter, on_each_volume, path};
 use crate::ids::{BrokerId, OwnerEpoch, ShardId};
+use crate::runtime::{BoxFuture, Clock};
+use crate::volume::memory::{Staleness, Step, StepHook, StepOutcome};
 use crate::volume::owned::{Area, OwnedError, OwnedFiles, PresentOwner};
-use crate::volume::{Volume, VolumePath};
+use crate::volume::{MemoryVolume, Volume, VolumePath, block_on};
 
 const SLOT: Area = Area::TxnSlot(7);
 
@@ -245,4 +248,77 @@ fn a_replace_into_a_missing_directory_leaves_nothing() {
             ["current.json", "own-1.1"]
         );
     });
+}
+
+/// Proceeds always.
+#[derive(Debug)]
+struct Free;
+
+impl StepHook for Free {
+    fn before(&self, _: &Step) -> BoxFuture<'static, StepOutcome> {
+        Box::pin(std::future::ready(StepOutcome::Proceed))
+    }
+}
+
+/// Stands still: nothing that a mount remembers ever ages.
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn wall_ms(&self) -> i64 {
+        0
+    }
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        unreachable!("nothing here sleeps")
+    }
+}
+
+#[test]
+fn a_mount_that_is_out_of_date_takes_over_what_is_there() {
+    for seed in 0..30 {
+        let tree = MemoryVolume::new();
+        let mount = |seed| {
+            let staleness = Staleness {
+                clock: Arc::new(Still),
+                age_max: Duration::from_mins(1),
+                seed,
+            };
+            let volume: Arc<dyn Volume> = Arc::new(tree.mount(Arc::new(Free), Some(staleness)));
+            volume
+        };
+        let (here, there) = (mount(seed), mount(seed + 100));
+        block_on(async {
+            let (files, target) = with_target(&here).await;
+            let other = OwnedFiles::new(there.clone(), counter(1 << 32));
+            // The other mount looks before there is anything.
+            assert!(there.open(&target).await.unwrap_err().is_not_found());
+            assert!(there.list(&target.parent()).await.unwrap().is_empty());
+            there.list(&SLOT.dir()).await.unwrap_err();
+            let claim = files.take_over(SLOT, owner(1, 1)).await.unwrap();
+            claim
+                .replace(&target, Bytes::from_static(b"1"))
+                .await
+                .unwrap();
+            let taker = other.take_over(SLOT, owner(2, 2)).await.unwrap();
+            let text = taker.read(&target, 100).await.unwrap().unwrap();
+            assert_eq!(&text[..], b"1");
+            taker
+                .replace(&target, Bytes::from_static(b"2"))
+                .await
+                .unwrap();
+            let stale = claim.replace(&target, Bytes::from_static(b"3")).await;
+            assert_eq!(stale, Err(OwnedError::Stale));
+            // And a broker's number is never handed out twice.
+            let area = Area::Broker(BrokerId(0));
+            let mut numbers = Vec::new();
+            for files in [&files, &other, &other, &files, &other, &files] {
+                let claim = files.claim_next(area, BrokerId(0), None).await.unwrap();
+                numbers.push(claim.owner().instance);
+            }
+            assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+        });
+    }
 }

@@ -90,7 +90,9 @@ impl StepHook for Gate {
             StepAnswer::Number(n) => n.hash(&mut hasher),
             StepAnswer::Bytes(bytes) => bytes.hash(&mut hasher),
             StepAnswer::Names(names) => {
-                names.iter().for_each(|entry| entry.name.hash(&mut hasher));
+                for entry in names {
+                    entry.name.hash(&mut hasher);
+                }
             }
             StepAnswer::Failed(error) => error.to_string().hash(&mut hasher),
         }
@@ -154,9 +156,11 @@ async fn owner(
     Ok(())
 }
 
+type Task = Pin<Box<dyn Future<Output = Result<(), OwnedError>>>>;
+
 struct Owner {
     gate: Gate,
-    task: Option<Pin<Box<dyn Future<Output = Result<(), OwnedError>>>>>,
+    task: Option<Task>,
 }
 
 /// The real code, and the model beside it.
@@ -179,7 +183,7 @@ impl World {
             let mount = Arc::new(volume.mount(Arc::new(gate.clone()), None));
             let files = OwnedFiles::new(mount, counter(u64::from(number) << 32));
             let task = owner(files, number, bounds.writes, acknowledged.clone());
-            let task: Option<Pin<Box<dyn Future<Output = _>>>> = Some(Box::pin(task));
+            let task: Option<Task> = Some(Box::pin(task));
             Owner { gate, task }
         });
         let mut world = Self {
@@ -276,7 +280,9 @@ fn search_code(bounds: Bounds) -> Result<usize, Vec<Choice>> {
     let mut prefixes: Vec<Vec<Choice>> = vec![Vec::new()];
     while let Some(mut schedule) = prefixes.pop() {
         let mut world = World::new(bounds);
-        schedule.iter().for_each(|choice| world.apply(*choice));
+        for choice in &schedule {
+            world.apply(*choice);
+        }
         loop {
             if !world.nothing_is_lost() {
                 return Err(schedule);

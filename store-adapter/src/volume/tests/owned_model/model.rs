@@ -218,24 +218,31 @@ impl Model {
     fn go(&mut self, bounds: &Bounds, index: usize) {
         let mut owner = self.owners[index];
         owner.at = match owner.at {
-            At::Done => At::Done,
-            At::Claim => {
-                self.claims |= 1 << index;
-                At::Ticket
-            }
-            at @ (At::Ticket | At::WriteTicket) => {
-                let ticket = index * SERIALS + owner.serials;
-                owner.serials += 1;
-                self.tickets |= 1 << ticket;
-                if at == At::WriteTicket {
-                    owner.known |= bit(index, bounds.writes - owner.writes_left);
-                    self.content[ticket] = owner.known;
-                }
-                if at == At::Ticket {
-                    At::List
-                } else {
-                    At::Check
-                }
+            At::Claim
+            | At::Ticket
+            | At::List
+            | At::Sweep { .. }
+            | At::GiveWay
+            | At::RenameCurrent
+            | At::ListAgain
+            | At::OldClaims => self.take_over(bounds, index, &mut owner),
+            _ => self.read_or_write(bounds, index, &mut owner),
+        };
+        self.owners[index] = owner;
+    }
+
+    fn make_ticket(&mut self, index: usize, owner: &mut Owner, content: u8) {
+        let ticket = index * SERIALS + owner.serials;
+        owner.serials += 1;
+        self.tickets |= 1 << ticket;
+        self.content[ticket] = content;
+    }
+
+    fn take_over(&mut self, bounds: &Bounds, index: usize, owner: &mut Owner) -> At {
+        match owner.at {
+            At::Ticket => {
+                self.make_ticket(index, owner, 0);
+                At::List
             }
             at @ (At::List | At::ListAgain) => {
                 let own = self.ticket(index);
@@ -246,74 +253,82 @@ impl Model {
                 if higher && at == At::List {
                     At::GiveWay
                 } else {
-                    after_sweep(bounds, &owner, at == At::ListAgain)
+                    after_sweep(owner, at == At::ListAgain)
                 }
             }
             At::Sweep { again } => {
                 self.remove_ticket(owner.tickets_seen.trailing_zeros() as usize);
                 owner.tickets_seen &= owner.tickets_seen - 1;
-                after_sweep(bounds, &owner, again)
+                after_sweep(owner, again)
             }
+            At::GiveWay => {
+                self.remove_ticket(self.ticket(index));
+                At::Done
+            }
+            At::RenameCurrent => match self.rename(self.ticket(index), false) {
+                false => At::Done,
+                true if bounds.second_sweep => At::ListAgain,
+                true => after_claims(owner),
+            },
             At::OldClaims => {
                 let first = owner.claims_seen & owner.claims_seen.wrapping_neg();
                 self.claims &= !first;
                 owner.claims_seen &= !first;
-                after_claims(&owner)
+                after_claims(owner)
             }
-            At::RenameCurrent => match (self.rename(self.ticket(index), false), bounds) {
-                (false, _) => At::Done,
-                (
-                    true,
-                    Bounds {
-                        second_sweep: true, ..
-                    },
-                ) => At::ListAgain,
-                (true, _) => after_claims(&owner),
-            },
-            At::GiveWay | At::RefuseStale => {
-                self.remove_ticket(self.ticket(index));
-                At::Done
+            // A claim.
+            _ => {
+                self.claims |= 1 << index;
+                At::Ticket
             }
+        }
+    }
+
+    fn read_or_write(&mut self, bounds: &Bounds, index: usize, owner: &mut Owner) -> At {
+        let next_write = |owner: &Owner| match owner.writes_left {
+            0 => At::Done,
+            _ => At::WriteTicket,
+        };
+        let write = || bit(index, bounds.writes - owner.writes_left);
+        match owner.at {
             At::Open => {
                 owner.known = self.target;
-                if owner.writes_left > 0 {
-                    At::WriteTicket
-                } else {
-                    At::Done
-                }
+                next_write(owner)
+            }
+            At::WriteTicket => {
+                owner.known |= write();
+                self.make_ticket(index, owner, owner.known);
+                At::Check
             }
             At::Check if self.current == Some(index) => At::RenameTarget,
             At::Check => At::RefuseStale,
+            At::RefuseStale => {
+                self.remove_ticket(self.ticket(index));
+                At::Done
+            }
             At::RenameTarget if self.rename(self.ticket(index), true) => {
-                self.acknowledged |= bit(index, bounds.writes - owner.writes_left);
+                self.acknowledged |= write();
                 owner.writes_left -= 1;
-                if owner.writes_left > 0 {
-                    At::WriteTicket
-                } else {
-                    At::Done
-                }
+                next_write(owner)
             }
             At::RenameTarget => At::CheckAgain,
             At::CheckAgain if self.current == Some(index) => At::Undo { taking: false },
-            At::CheckAgain => At::Done,
             At::Undo { taking } => {
                 self.remove_ticket(self.ticket(index));
                 owner.writes_left -= u8::from(!taking);
                 if taking { At::Claim } else { At::Open }
             }
-        };
-        self.owners[index] = owner;
+            // The area has another owner.
+            _ => At::Done,
+        }
     }
 }
 
-fn after_sweep(bounds: &Bounds, owner: &Owner, again: bool) -> At {
+fn after_sweep(owner: &Owner, again: bool) -> At {
     match (owner.tickets_seen, again) {
         (0, true) => after_claims(owner),
         (0, false) => At::RenameCurrent,
-        _ => {
-            debug_assert!(bounds.second_sweep || !again);
-            At::Sweep { again }
-        }
+        _ => At::Sweep { again },
     }
 }
 
