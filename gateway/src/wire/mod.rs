@@ -9,4 +9,6 @@ pub mod codec;
 pub mod fetch;
 pub mod guard;
 pub mod header;
+#[cfg(test)]
+mod samples;
 mod schema;

@@ -9,14 +9,23 @@
 //! source, exclusive create is atomic, an open after a rename sees the new file, a listing after an
 //! own create or rename in that directory is fresh. Listings otherwise may be stale.
 
+mod block;
+pub mod memory;
+pub mod owned;
 mod path;
+pub mod posix;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use block::block_on;
+pub use memory::MemoryVolume;
 pub use path::VolumePath;
+pub use posix::PosixVolume;
 
 use crate::runtime::BoxFuture;
 
@@ -121,8 +130,8 @@ pub trait Volume: Send + Sync + Debug + 'static {
     fn remove_dir<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, ()>;
     /// The names in a directory, sorted. May be stale. `NotFound` when the directory is not there.
     fn list<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, Vec<DirEntry>>;
-    /// Makes a directory and those above it that are missing, and fsyncs each directory that got
-    /// a new name.
+    /// Makes a directory and those above it that are missing, and fsyncs each directory above it,
+    /// also where nothing was missing: who made it may have died before its fsync.
     fn create_dir_all<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, ()>;
     /// fsyncs a directory: names created, renamed or removed in it are durable afterwards.
     fn sync_dir<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, ()>;
@@ -140,7 +149,8 @@ pub trait VolumeFile: Send + Sync + Debug {
     /// fdatasync: what was written before is durable afterwards. After a failure nothing that was
     /// written since the last success may be believed, though it may read back from the page cache.
     fn sync_data(&self) -> VolumeFuture<'_, ()>;
-    /// Reserves space for `len` bytes from the start, without changing the file's length.
+    /// Reserves space for `len` bytes from the start, without changing the file's length. No error
+    /// where the file system can't reserve.
     fn allocate(&self, len: u64) -> VolumeFuture<'_, ()>;
     /// The file's length in bytes.
     fn size(&self) -> VolumeFuture<'_, u64>;

@@ -7,6 +7,7 @@
 
 pub mod entry;
 pub mod id_block;
+pub mod marker;
 pub mod states;
 pub mod txn_index;
 pub mod window;

@@ -1,9 +1,11 @@
 //! Producer state against a naive model that keeps every batch and looks through all of them.
 
 use proptest::prelude::*;
-use store_adapter::ids::{ProducerEpoch, ProducerId, Sequence};
+use store_adapter::ids::{LeaderEpoch, ProducerEpoch, ProducerId, Sequence};
+use uuid::Uuid;
 
 use super::*;
+use crate::volume::format::{ProducerSnapshot, TxnIndexSnapshot, Writer, decode, encode, restore};
 
 const LIMIT_MS: i64 = 100;
 const PRODUCERS: [i64; 4] = [-1, 3, 4, 5];
@@ -220,6 +222,22 @@ impl Model {
     }
 }
 
+/// The image as the snapshot files give it back.
+fn through_the_files(image: &Image) -> Image {
+    let writer = Writer {
+        leader_epoch: LeaderEpoch(1),
+        topic_id: Uuid::from_u128(5),
+    };
+    let index = encode(&TxnIndexSnapshot::of(image, writer)).unwrap();
+    let producers = encode(&ProducerSnapshot::of(image, writer)).unwrap();
+    let (producers, index) = (decode(&producers).unwrap(), decode(&index).unwrap());
+    let restored = restore(&producers, &index, writer.topic_id)
+        .unwrap()
+        .unwrap();
+    assert_eq!(restored.proofs.first(), image.last_batch.as_ref());
+    restored.image
+}
+
 #[derive(Debug)]
 struct World {
     model: Model,
@@ -319,7 +337,7 @@ impl World {
 
     fn crash(&mut self, overlap: usize) {
         self.model.tail.clear();
-        let mut reopened = ProducerStates::restore(self.saved.clone(), LIMIT_MS);
+        let mut reopened = ProducerStates::restore(through_the_files(&self.saved), LIMIT_MS);
         let covered = |batch: &BatchMeta| batch.last_offset < self.saved.log_end_offset;
         let from = self.model.durable.iter().take_while(|b| covered(b)).count();
         for batch in self.model.durable.iter().skip(from.saturating_sub(overlap)) {
@@ -419,9 +437,8 @@ impl World {
     }
 }
 
+// `PROPTEST_CASES` soaks; the default is 256 histories.
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn state_equals_the_naive_model(steps in prop::collection::vec(step(), 1..120)) {
         let mut world = World::new();

@@ -139,7 +139,11 @@ impl ProducerStates {
                 last_offset: found.last_offset(),
                 timestamp: found.timestamp,
             };
-            let durable = found.base_offset < self.log_end_offset;
+            let durable = self
+                .durable
+                .get(&id)
+                .and_then(|entry| entry.duplicate(batch))
+                .is_some_and(|durable| durable.base_offset == found.base_offset);
             return if durable || planted(Fault::DuplicateEarly) {
                 Verdict::DuplicateDurable(duplicate)
             } else {
@@ -159,10 +163,8 @@ impl ProducerStates {
     /// last batch of the log whoever wrote it.
     pub fn queue(&mut self, batch: BatchMeta) {
         if planted(Fault::WindowBeforeCommit) {
-            self.replay(&batch);
-            return;
-        }
-        if has_state(&batch) {
+            self.apply(&batch);
+        } else if has_state(&batch) {
             let id = batch.producer_id;
             let durable = self.durable.get(&id);
             let queued = self.queued.entry(id).or_insert_with(|| Queued {
@@ -184,15 +186,12 @@ impl ProducerStates {
             .tail
             .pop_front_if(|batch| batch.last_offset <= last_offset)
         {
-            self.apply(&batch);
-            if !has_state(&batch) {
-                continue;
+            self.cover(&batch);
+            if !planted(Fault::WindowBeforeCommit) {
+                self.apply(&batch);
             }
-            if let Some(queued) = self.queued.get_mut(&batch.producer_id) {
-                queued.batches = queued.batches.saturating_sub(1);
-                if queued.batches == 0 {
-                    self.queued.remove(&batch.producer_id);
-                }
+            if has_state(&batch) {
+                self.release(batch.producer_id);
             }
         }
     }
@@ -208,6 +207,7 @@ impl ProducerStates {
     /// is covered already changes nothing. The tail must be empty.
     pub fn replay(&mut self, batch: &BatchMeta) {
         if batch.last_offset >= self.log_end_offset {
+            self.cover(batch);
             self.apply(batch);
         }
     }
@@ -220,10 +220,11 @@ impl ProducerStates {
             .retain(|id, entry| queued.contains_key(id) || !entry.is_expired(now_ms, limit_ms));
     }
 
-    /// The log now starts at `log_start_offset`. Producers stay (KIP-360); aborted transactions
-    /// below it go.
+    /// The log now starts at `log_start_offset`; also to be said after [`Self::restore`].
+    /// Producers stay (KIP-360); aborted transactions below it go.
     pub fn trim(&mut self, log_start_offset: i64) {
         self.log_start_offset = self.log_start_offset.max(log_start_offset);
+        self.log_end_offset = self.log_end_offset.max(log_start_offset);
         self.txns.trim(self.log_start_offset);
     }
 
@@ -250,12 +251,26 @@ impl ProducerStates {
             .filter(|entry| !entry.is_expired(now_ms, self.expiration_ms))
     }
 
-    fn apply(&mut self, batch: &BatchMeta) {
+    /// One batch of `id` has left the tail.
+    fn release(&mut self, id: ProducerId) {
+        if let Some(queued) = self.queued.get_mut(&id) {
+            queued.batches = queued.batches.saturating_sub(1);
+            if queued.batches == 0 {
+                self.queued.remove(&id);
+            }
+        }
+    }
+
+    /// The durable log now ends behind `batch`.
+    fn cover(&mut self, batch: &BatchMeta) {
         self.log_end_offset = batch.last_offset.saturating_add(1);
         self.last_batch = Some(BatchProof {
             base_offset: batch.base_offset,
             crc: batch.crc,
         });
+    }
+
+    fn apply(&mut self, batch: &BatchMeta) {
         if !has_state(batch) {
             return;
         }

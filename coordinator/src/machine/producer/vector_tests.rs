@@ -604,6 +604,17 @@ fn an_open_transaction_below_the_log_start_holds_at_the_log_start() {
     assert_eq!(p.states.last_stable_offset(3), 3);
 }
 
+#[test]
+fn replay_of_a_trimmed_log_begins_at_its_start() {
+    let mut p = Partition::at(0);
+    p.states.trim(40);
+    assert_eq!(p.states.log_end_offset(), 40);
+    p.next_offset = 40;
+    let batch = p.batch(7, 0, 9, 2);
+    p.states.replay(&batch);
+    assert_eq!((p.states.log_end_offset(), p.last_seq(7)), (42, Some(10)));
+}
+
 #[cfg(feature = "planted-faults")]
 mod planted {
     use store_adapter::fault::{Fault, plant};
@@ -617,8 +628,13 @@ mod planted {
         p.order(p.batch(7, 0, 0, 1));
         p.states.drop_tail();
         let verdict = p.states.classify(&p.batch(7, 0, 0, 1));
+        assert_eq!(p.states.log_end_offset(), 0);
+        // A commit that succeeds looks as it should.
+        p.order(p.batch(7, 0, 1, 1));
+        p.commit();
         plant(None);
         assert_eq!(verdict, durable(0, 0, 3));
+        assert_eq!((p.last_seq(7), p.states.log_end_offset()), (Some(1), 2));
     }
 
     #[test]

@@ -1,0 +1,235 @@
+//! The journal's closed files, as readers use them: open handles and indexes, both bounded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::extents::{FileIndex, TRAILER_LEN, footer_position};
+use super::frame::{self, Check, FRAME_HEADER_LEN, FileId, Kind};
+use super::scan::{Scanner, Step};
+use crate::ids::ShardId;
+use crate::volume::{Volume, VolumeError, VolumeFile, VolumePath};
+
+/// Handles that are kept open.
+const OPEN_MAX: usize = 64;
+/// Extents of all indexes that are kept, 40 bytes each; one index is kept whatever its size.
+const EXTENTS_MAX: usize = 400_000;
+/// Largest footer that is read, bytes.
+const FOOTER_MAX: u64 = 128 << 20;
+
+/// The directory of a shard.
+pub(crate) fn shard_dir(shard: ShardId) -> VolumePath {
+    VolumePath::root()
+        .join("__store")
+        .join(&format!("shard-{}", shard.0))
+}
+
+/// The directory of a shard's journal files.
+pub(crate) fn journal_dir(shard: ShardId) -> VolumePath {
+    shard_dir(shard).join("journal")
+}
+
+/// Where a journal file is.
+pub(crate) fn path(id: FileId) -> VolumePath {
+    journal_dir(id.shard).join(&id.name())
+}
+
+/// What is known of a closed file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Closed {
+    /// Where its data ends, or its footer if it has one. Nothing behind is read.
+    pub(crate) len: u64,
+    /// Whether it ends with a footer.
+    pub(crate) footer: bool,
+}
+
+/// A bounded map that forgets what was used longest ago.
+#[derive(Debug)]
+struct Recent<T> {
+    clock: u64,
+    held: BTreeMap<FileId, (u64, T)>,
+}
+
+impl<T: Clone> Recent<T> {
+    fn new() -> Self {
+        Self {
+            clock: 0,
+            held: BTreeMap::new(),
+        }
+    }
+
+    fn get(&mut self, id: FileId) -> Option<T> {
+        self.clock += 1;
+        let (used, value) = self.held.get_mut(&id)?;
+        *used = self.clock;
+        Some(value.clone())
+    }
+
+    fn put(&mut self, id: FileId, value: T) {
+        self.clock += 1;
+        self.held.insert(id, (self.clock, value));
+    }
+
+    /// Forgets the one that was used longest ago, but not `keep`.
+    fn forget_one(&mut self, keep: FileId) -> bool {
+        let oldest = self
+            .held
+            .iter()
+            .filter(|(id, _)| **id != keep)
+            .min_by_key(|(_, (used, _))| *used)
+            .map(|(id, _)| *id);
+        oldest.is_some_and(|id| self.held.remove(&id).is_some())
+    }
+}
+
+/// The files of all open shards.
+#[derive(Debug)]
+pub(crate) struct Files {
+    volume: Arc<dyn Volume>,
+    closed: Mutex<BTreeMap<FileId, Closed>>,
+    open: Mutex<Recent<Arc<dyn VolumeFile>>>,
+    indexes: Mutex<Recent<Arc<FileIndex>>>,
+}
+
+impl Files {
+    /// No files yet.
+    pub(crate) fn new(volume: Arc<dyn Volume>) -> Self {
+        Self {
+            volume,
+            closed: Mutex::default(),
+            open: Mutex::new(Recent::new()),
+            indexes: Mutex::new(Recent::new()),
+        }
+    }
+
+    /// The volume.
+    pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
+        &self.volume
+    }
+
+    /// Makes a closed file known, with its index if that is at hand.
+    pub(crate) fn add(&self, id: FileId, closed: Closed, index: Option<FileIndex>) {
+        self.closed.lock().insert(id, closed);
+        if let Some(index) = index {
+            self.keep_index(id, Arc::new(index));
+        }
+    }
+
+    /// Keeps the handle of a file that is being written or was opened already.
+    pub(crate) fn add_handle(&self, id: FileId, file: Arc<dyn VolumeFile>) {
+        let mut open = self.open.lock();
+        open.put(id, file);
+        if open.held.len() > OPEN_MAX {
+            open.forget_one(id);
+        }
+    }
+
+    /// Forgets a file that is gone.
+    pub(crate) fn remove(&self, id: FileId) {
+        self.closed.lock().remove(&id);
+        self.open.lock().held.remove(&id);
+        self.indexes.lock().held.remove(&id);
+    }
+
+    /// Forgets the files of a shard that was closed.
+    pub(crate) fn remove_shard(&self, shard: ShardId) {
+        self.closed.lock().retain(|id, _| id.shard != shard);
+        self.open.lock().held.retain(|id, _| id.shard != shard);
+        self.indexes.lock().held.retain(|id, _| id.shard != shard);
+    }
+
+    /// A handle for reading.
+    pub(crate) async fn handle(&self, id: FileId) -> Result<Arc<dyn VolumeFile>, VolumeError> {
+        if let Some(file) = self.open.lock().get(id) {
+            return Ok(file);
+        }
+        let file = self.volume.open(&path(id)).await?;
+        self.add_handle(id, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// The index of a closed file: kept, from its footer, or by reading the whole file.
+    pub(crate) async fn index(&self, id: FileId) -> Result<Arc<FileIndex>, VolumeError> {
+        if let Some(index) = self.indexes.lock().get(id) {
+            return Ok(index);
+        }
+        let Some(closed) = self.closed.lock().get(&id).copied() else {
+            let path = path(id).to_string();
+            return Err(VolumeError::NotFound { path });
+        };
+        let file = self.handle(id).await?;
+        let footer = if closed.footer {
+            read_footer(&*file, id, closed.len).await?
+        } else {
+            None
+        };
+        let index = match footer {
+            Some(footer) => footer.index,
+            None => scan_index(&*file, id, closed.len).await?,
+        };
+        let index = Arc::new(index);
+        self.keep_index(id, Arc::clone(&index));
+        Ok(index)
+    }
+
+    fn keep_index(&self, id: FileId, index: Arc<FileIndex>) {
+        let mut indexes = self.indexes.lock();
+        indexes.put(id, index);
+        let extents = |indexes: &Recent<Arc<FileIndex>>| {
+            let held = indexes.held.values();
+            held.map(|(_, index)| index.extent_count()).sum::<usize>()
+        };
+        let mut total = extents(&indexes);
+        while total > EXTENTS_MAX && indexes.forget_one(id) {
+            total = extents(&indexes);
+        }
+    }
+}
+
+/// A footer that was read.
+#[derive(Debug)]
+pub(crate) struct Footer {
+    /// Where it starts: where the file's data ends.
+    pub(crate) position: u64,
+    /// The index.
+    pub(crate) index: FileIndex,
+}
+
+/// The footer of a file whose footer, if it has one, ends at `len`. `None` if there is none, or
+/// it is not right.
+pub(crate) async fn read_footer(
+    file: &dyn VolumeFile,
+    id: FileId,
+    len: u64,
+) -> Result<Option<Footer>, VolumeError> {
+    let Some(at) = len.checked_sub(TRAILER_LEN as u64) else {
+        return Ok(None);
+    };
+    let trailer = file.read_at(at, TRAILER_LEN).await?;
+    let Some(position) = footer_position(&trailer) else {
+        return Ok(None);
+    };
+    let Some(footer_len) = len.checked_sub(position).filter(|len| *len <= FOOTER_MAX) else {
+        return Ok(None);
+    };
+    let wanted = usize::try_from(footer_len).unwrap_or(usize::MAX);
+    let bytes = file.read_at(position, wanted).await?;
+    match frame::check(id.seed(), position, &bytes) {
+        Check::Good(frame, _) if frame.kind == Kind::Footer && frame.len() == footer_len => {
+            let index = FileIndex::decode_footer(&bytes[FRAME_HEADER_LEN..]);
+            Ok(index.map(|index| Footer { position, index }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The index of a file without a footer, whose data ends at `len`.
+async fn scan_index(file: &dyn VolumeFile, id: FileId, len: u64) -> Result<FileIndex, VolumeError> {
+    let mut scanner = Scanner::new(file, id.seed(), len, true);
+    let mut index = FileIndex::default();
+    while let Step::Round(round) = scanner.next().await? {
+        index.add_round(&round);
+    }
+    Ok(index)
+}

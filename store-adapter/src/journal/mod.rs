@@ -1,0 +1,104 @@
+//! The `sled:` store: batches in a journal on the volume, one fdatasync stream per shard; a local
+//! index that can be rebuilt from the journal at any time.
+//!
+//! A shard is a directory of journal files, claimed by one owner at a time, with one writer task.
+//! The writer commits in *rounds*: it takes what was queued while the last round was synced,
+//! writes it as one run of frames, syncs once, checks that the shard is still its own, and only
+//! then publishes and answers. Byte layout: `frame.rs`; opening: `recovery.rs`.
+
+mod extents;
+mod files;
+mod frame;
+mod keeper;
+mod queue;
+mod reader;
+mod recovery;
+mod round;
+mod scan;
+mod shard;
+mod sources;
+mod store;
+mod table;
+mod writer;
+
+pub use store::JournalStore;
+
+use crate::ids::BrokerId;
+use crate::store::{Durability, StoreError};
+use crate::volume::VolumeError;
+use crate::volume::owned::OwnedError;
+
+/// When a commit is acknowledged (`flush.policy`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlushPolicy {
+    /// After an fdatasync: it survives power loss.
+    #[default]
+    Fsync,
+    /// After the write: it survives the end of the process.
+    Os,
+}
+
+/// How a journal store works.
+#[derive(Debug, Clone)]
+pub struct JournalConfig {
+    /// Who opens shards.
+    pub broker: BrokerId,
+    /// When a commit is acknowledged.
+    pub flush: FlushPolicy,
+    /// Bytes after which a journal file is closed and the next one begun
+    /// (`journal.segment.bytes`). Default 128 MiB.
+    pub segment_bytes: u64,
+    /// Largest batch in bytes. Default 64 MiB.
+    pub max_append: usize,
+    /// Bytes that may wait for a shard's writer before it refuses more. Default 64 MiB.
+    pub queue_bytes: usize,
+    /// Bytes after which a round takes no further group. Default 8 MiB.
+    pub round_bytes: usize,
+    /// Most groups of a round. Default 1024.
+    pub round_groups: usize,
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self {
+            broker: BrokerId(0),
+            flush: FlushPolicy::Fsync,
+            segment_bytes: 128 << 20,
+            max_append: 64 << 20,
+            queue_bytes: 64 << 20,
+            round_bytes: 8 << 20,
+            round_groups: 1024,
+        }
+    }
+}
+
+impl FlushPolicy {
+    /// What a commit survives under this policy.
+    pub fn durability(self) -> Durability {
+        match self {
+            Self::Fsync => Durability::Fsync,
+            Self::Os => Durability::OsCache,
+        }
+    }
+}
+
+/// What a failed step of reading or opening means to the caller: nothing happened.
+fn volume_error(error: &VolumeError) -> StoreError {
+    match error {
+        VolumeError::NoSpace { .. } => StoreError::Full,
+        VolumeError::TooManyOpenFiles { .. } => StoreError::Unavailable(error.to_string()),
+        _ => StoreError::Offline(error.to_string()),
+    }
+}
+
+/// What a failed step on an owned file means to the caller.
+fn owned_error(error: &OwnedError) -> StoreError {
+    match error {
+        OwnedError::Stale => StoreError::Fenced,
+        OwnedError::Damaged { path, why } => StoreError::Corrupt {
+            path: path.clone(),
+            why: why.clone(),
+        },
+        OwnedError::NotApplied(cause) | OwnedError::MaybeApplied(cause) => volume_error(cause),
+    }
+}

@@ -1,0 +1,359 @@
+//! Reads batches: an extent is one read of the file, sliced per batch, checked again.
+//!
+//! The index is a hint. Every frame that is returned has its own position, log, offset and
+//! checksum confirmed; frames of other logs in the same stretch are only stepped over.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use super::extents::{Extent, Place, from_offset};
+use super::files::{Files, path};
+use super::frame::{self, Check, FRAME_HEADER_LEN, FileId, Frame, Kind, Seed};
+use super::queue::{Reply, answer};
+use super::shard::Log;
+use crate::ids::LogId;
+use crate::store::{Bounds, StoreError, StoredBatch};
+use crate::volume::VolumeError;
+
+/// Jobs that may wait for one reader; more wait where they are asked.
+pub(crate) const JOBS_MAX: usize = 256;
+/// Most bytes of one read, unless one extent is larger.
+const READ_MAX: u64 = 4 << 20;
+/// Least bytes worth a read.
+const READ_MIN: u64 = 64 << 10;
+/// Bytes of other logs between two extents that are read along with them.
+const GAP_MAX: u64 = 64 << 10;
+/// Most extents that are looked at for one read.
+const EXTENTS_MAX: usize = 256;
+
+/// A range to read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Range {
+    /// First offset wanted.
+    pub(crate) from: i64,
+    /// Bytes after which no batch is added.
+    pub(crate) max_bytes: usize,
+    /// Offset that is not wanted any more.
+    pub(crate) upto: i64,
+}
+
+/// Something to read.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Batches of a range.
+    Read(Arc<Log>, Range, Reply<Vec<StoredBatch>>),
+    /// The first batch with a timestamp.
+    Find(Arc<Log>, i64, Reply<Option<StoredBatch>>),
+}
+
+/// Reads until nobody can ask any more.
+pub(crate) async fn run(files: Arc<Files>, mut jobs: mpsc::Receiver<Job>) {
+    while let Some(job) = jobs.recv().await {
+        match job {
+            Job::Read(log, range, reply) => {
+                if !reply.is_closed() {
+                    answer(reply, read(&files, &log, range).await);
+                }
+            }
+            Job::Find(log, time, reply) => {
+                if !reply.is_closed() {
+                    answer(reply, find(&files, &log, time).await);
+                }
+            }
+        }
+    }
+}
+
+/// Sends a job and waits for its outcome.
+pub(crate) async fn ask<T>(
+    jobs: &mpsc::Sender<Job>,
+    job: impl FnOnce(Reply<T>) -> Job,
+) -> Result<T, StoreError> {
+    let closed = || StoreError::Offline("the store is closed".to_owned());
+    let (reply, outcome) = oneshot::channel();
+    jobs.send(job(reply)).await.map_err(|_| closed())?;
+    outcome.await.map_err(|_| closed())?
+}
+
+/// The bounds of `log`, if `from` lies in them.
+pub(crate) fn bounds_for(log: &Log, from: i64) -> Result<Bounds, StoreError> {
+    log.check()?;
+    let bounds = *log.bounds.borrow();
+    if from < bounds.start || from > bounds.end {
+        return Err(StoreError::OutOfRange {
+            start: bounds.start,
+            end: bounds.end,
+        });
+    }
+    Ok(bounds)
+}
+
+async fn read(files: &Files, log: &Log, range: Range) -> Result<Vec<StoredBatch>, StoreError> {
+    let bounds = bounds_for(log, range.from)?;
+    let upto = range.upto.min(bounds.end);
+    let mut taken = Taken {
+        batches: Vec::new(),
+        bytes: 0,
+        max_bytes: range.max_bytes,
+        next: range.from,
+        upto,
+    };
+    while !taken.is_full() {
+        match read_more(files, log, &mut taken).await {
+            Ok(()) => {}
+            // What was found before is good.
+            Err(_) if !taken.batches.is_empty() => break,
+            Err(error) => {
+                // The range may have been trimmed away meanwhile.
+                bounds_for(log, range.from)?;
+                return Err(error);
+            }
+        }
+    }
+    Ok(taken.batches)
+}
+
+/// Batches found so far.
+struct Taken {
+    batches: Vec<StoredBatch>,
+    bytes: usize,
+    max_bytes: usize,
+    /// The offset that the next batch must hold.
+    next: i64,
+    upto: i64,
+}
+
+impl Taken {
+    fn is_full(&self) -> bool {
+        let enough = self.bytes >= self.max_bytes && !self.batches.is_empty();
+        enough || self.next >= self.upto
+    }
+
+    /// Takes a batch, unless it is one too many; then nothing more is wanted.
+    fn push(&mut self, batch: StoredBatch) {
+        let len = batch.bytes.len();
+        let over = self.bytes.saturating_add(len) > self.max_bytes;
+        if (over && !self.batches.is_empty()) || batch.base_offset >= self.upto {
+            self.upto = self.next;
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(len);
+        self.next = batch.last_offset.saturating_add(1);
+        self.batches.push(batch);
+    }
+}
+
+async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), StoreError> {
+    let place = log.index.read().locate(taken.next, EXTENTS_MAX);
+    let (file, stretch) = match place {
+        Some(Place::Active(file, extents)) => (file, stretch(&extents, taken)),
+        Some(Place::Sealed(segment)) => {
+            let index = files.index(segment.file).await;
+            let index = index.map_err(|error| read_error(&error))?;
+            let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
+            (
+                segment.file,
+                stretch(from_offset(extents, taken.next), taken),
+            )
+        }
+        None => return Err(missing(log, taken.next)),
+    };
+    let Some((position, len)) = stretch else {
+        return Err(missing(log, taken.next));
+    };
+    let before = taken.next;
+    let bytes = read_at(files, file, position, len).await?;
+    Walk::new(log.id, file.seed(), position, &bytes).take(taken);
+    if taken.next == before && !taken.is_full() {
+        return Err(damaged(file, position, taken.next));
+    }
+    Ok(())
+}
+
+/// The part of the file to read for what is wanted: position and length.
+fn stretch(extents: &[Extent], taken: &Taken) -> Option<(u64, usize)> {
+    let first = extents.first()?;
+    let wanted = taken.max_bytes.saturating_sub(taken.bytes) as u64;
+    let wanted = wanted.clamp(READ_MIN, READ_MAX);
+    let mut end = first.end();
+    for extent in &extents[1..] {
+        let far = extent.position.saturating_sub(end) > GAP_MAX;
+        if far || end - first.position >= wanted || extent.base >= taken.upto {
+            break;
+        }
+        end = extent.end();
+    }
+    let len = usize::try_from(end.saturating_sub(first.position)).ok()?;
+    Some((first.position, len))
+}
+
+async fn read_at(
+    files: &Files,
+    file: FileId,
+    position: u64,
+    len: usize,
+) -> Result<Bytes, StoreError> {
+    let read = async { files.handle(file).await?.read_at(position, len).await };
+    read.await.map_err(|error| read_error(&error))
+}
+
+/// Goes through the frames of one stretch.
+struct Walk<'a> {
+    log: LogId,
+    seed: Seed,
+    position: u64,
+    bytes: &'a Bytes,
+}
+
+impl<'a> Walk<'a> {
+    fn new(log: LogId, seed: Seed, position: u64, bytes: &'a Bytes) -> Self {
+        Self {
+            log,
+            seed,
+            position,
+            bytes,
+        }
+    }
+
+    /// Takes the log's batches in order of offset, from the one that holds `taken.next`.
+    fn take(&self, taken: &mut Taken) {
+        let mut at = 0;
+        while !taken.is_full() && at < self.bytes.len() {
+            let Some(found) = self.next(at, taken.next) else {
+                break;
+            };
+            at = found + self.len_at(found);
+            let Some(batch) = self.batch(found) else {
+                break;
+            };
+            taken.push(batch);
+        }
+    }
+
+    /// Where the frame of the batch that holds `offset` starts, at or behind `at`.
+    fn next(&self, at: usize, offset: i64) -> Option<usize> {
+        self.step(at, offset)
+            .or_else(|| (at..self.bytes.len()).find(|at| self.holds(*at, offset)))
+    }
+
+    /// The same, going from header to header. Lost where a header of another log is damaged.
+    fn step(&self, mut at: usize, offset: i64) -> Option<usize> {
+        loop {
+            let (frame, _) = Frame::decode(self.bytes.get(at..)?)?;
+            if frame.kind == Kind::Append && frame.log == self.log && frame.last() >= offset {
+                return self.holds(at, offset).then_some(at);
+            }
+            at += FRAME_HEADER_LEN + frame.payload_len as usize;
+        }
+    }
+
+    /// Whether a whole frame of the log that holds `offset` starts at `at`.
+    fn holds(&self, at: usize, offset: i64) -> bool {
+        let Some(bytes) = self.bytes.get(at..) else {
+            return false;
+        };
+        // The checksums cost more than this look, and almost every position fails it.
+        let candidate = Frame::decode(bytes).is_some_and(|(frame, _)| {
+            frame.kind == Kind::Append
+                && frame.log == self.log
+                && (frame.base..=frame.last()).contains(&offset)
+        });
+        candidate
+            && matches!(
+                frame::check(self.seed, self.position + at as u64, bytes),
+                Check::Good(..)
+            )
+    }
+
+    fn len_at(&self, at: usize) -> usize {
+        let frame = self.bytes.get(at..).and_then(Frame::decode);
+        frame.map_or(FRAME_HEADER_LEN, |(frame, _)| {
+            FRAME_HEADER_LEN + frame.payload_len as usize
+        })
+    }
+
+    fn batch(&self, at: usize) -> Option<StoredBatch> {
+        let (frame, _) = Frame::decode(self.bytes.get(at..)?)?;
+        let start = at + FRAME_HEADER_LEN;
+        let end = start + frame.payload_len as usize;
+        (end <= self.bytes.len()).then(|| StoredBatch {
+            bytes: self.bytes.slice(start..end),
+            base_offset: frame.base,
+            last_offset: frame.last(),
+            append_ms: frame.append_ms,
+        })
+    }
+}
+
+async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>, StoreError> {
+    log.check()?;
+    let bounds = *log.bounds.borrow();
+    let mut next = bounds.start;
+    while next < bounds.end {
+        let place = log.index.read().locate_time(next, time);
+        let (file, extent) = match place {
+            None => return Ok(None),
+            Some(Place::Active(file, extents)) => (file, extents.first().copied()),
+            Some(Place::Sealed(segment)) => {
+                let index = files.index(segment.file).await;
+                let index = index.map_err(|error| read_error(&error))?;
+                let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
+                let mut later = from_offset(extents, next).iter();
+                let found = later.find(|extent| extent.max_timestamp >= time).copied();
+                if found.is_none() {
+                    next = segment.last.saturating_add(1);
+                    continue;
+                }
+                (segment.file, found)
+            }
+        };
+        let Some(extent) = extent else {
+            return Ok(None);
+        };
+        let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
+        let bytes = read_at(files, file, extent.position, len).await?;
+        let mut taken = Taken {
+            batches: Vec::new(),
+            bytes: 0,
+            max_bytes: usize::MAX,
+            next: next.max(extent.base),
+            upto: bounds.end.min(extent.last.saturating_add(1)),
+        };
+        let walk = Walk::new(log.id, file.seed(), extent.position, &bytes);
+        walk.take(&mut taken);
+        if taken.next < taken.upto {
+            return Err(damaged(file, extent.position, taken.next));
+        }
+        next = taken.next;
+        let found = taken.batches.into_iter().find(|batch| {
+            let header = crate::batch::BatchHeader::read(&batch.bytes);
+            header.is_ok_and(|header| header.max_timestamp >= time)
+        });
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// A failed read of a file. It may go better the next time.
+fn read_error(error: &VolumeError) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}
+
+fn missing(log: &Log, offset: i64) -> StoreError {
+    StoreError::Corrupt {
+        path: super::files::journal_dir(log.shard.id).to_string(),
+        why: format!("no place is known for offset {offset} of {}", log.id),
+    }
+}
+
+fn damaged(file: FileId, position: u64, offset: i64) -> StoreError {
+    tracing::error!(path = %path(file), position, offset, "a stored batch is damaged");
+    StoreError::Corrupt {
+        path: path(file).to_string(),
+        why: format!("the batch that holds offset {offset} is damaged near byte {position}"),
+    }
+}

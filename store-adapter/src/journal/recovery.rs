@@ -1,0 +1,476 @@
+//! Opens a shard: claim it, find what its journal holds, make that durable, seal it.
+//!
+//! Order matters. The shard is claimed before a file of the journal is opened, so that whatever an
+//! older owner still writes comes after its claim was taken and is refused by its own check. The
+//! own file is created before the directory is listed, so that the listing is fresh. What was read
+//! is made durable before it is sealed, and sealed before anything is published.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::extents::{FileIndex, LogIndex, Segment};
+use super::files::{Closed, Files, journal_dir, path, shard_dir};
+use super::frame::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
+use super::round::checkpoint;
+use super::scan::Step;
+use super::sources::{Source, newer, open_sources};
+use super::table::{Replay, Table};
+use super::{owned_error, volume_error};
+use crate::fault::{Fault, planted};
+use crate::ids::{BrokerId, LogId, OwnerEpoch, ShardId};
+use crate::store::{ShardInfo, StoreError};
+use crate::volume::owned::{Area, Claim, OwnedFiles, PresentOwner};
+use crate::volume::{Volume, VolumeError, VolumeFile};
+
+/// Largest `seals.json` that is read, bytes: some 100,000 files.
+const SEALS_MAX: u64 = 8 << 20;
+/// How many names are tried for the own file.
+const CREATE_TRIES: u64 = 1000;
+
+/// What is to be opened, and by whom.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    /// The files of the store.
+    pub(crate) files: &'a Arc<Files>,
+    /// The owned-file primitive.
+    pub(crate) owned: &'a OwnedFiles,
+    /// Who opens.
+    pub(crate) broker: BrokerId,
+    /// The shard.
+    pub(crate) shard: ShardId,
+    /// Under which epoch.
+    pub(crate) owner: OwnerEpoch,
+    /// Data lengths of files of this process whose sync failed.
+    pub(crate) known: &'a BTreeMap<FileId, u64>,
+}
+
+/// The file that is being written.
+#[derive(Debug)]
+pub(crate) struct Current {
+    /// Which.
+    pub(crate) id: FileId,
+    /// Open for writing.
+    pub(crate) file: Arc<dyn VolumeFile>,
+    /// Where the next round goes.
+    pub(crate) position: u64,
+    /// Lsn of position 0.
+    pub(crate) first_lsn: u64,
+    /// Bytes of space that are reserved.
+    pub(crate) allocated: u64,
+}
+
+/// An open shard.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// The claim.
+    pub(crate) claim: Claim,
+    /// The catalogue.
+    pub(crate) table: Table,
+    /// Where the logs' batches lie.
+    pub(crate) indexes: BTreeMap<LogId, LogIndex>,
+    /// The own file.
+    pub(crate) current: Current,
+    /// How many logs need each closed file.
+    pub(crate) refs: BTreeMap<FileId, usize>,
+    /// Files that nothing needs.
+    pub(crate) dead: Vec<FileId>,
+    /// What to report.
+    pub(crate) info: ShardInfo,
+}
+
+/// What one file gave.
+#[derive(Debug)]
+struct Read {
+    id: FileId,
+    file: Arc<dyn VolumeFile>,
+    closed: Closed,
+    data_end: u64,
+    first_lsn: u64,
+    /// Start and end of what is not known to be durable: the last round, or the footer.
+    unsynced: Option<(u64, u64)>,
+    index: FileIndex,
+    torn_bytes: u64,
+    /// Whether something in it is not right: it is kept whatever happens.
+    damaged: bool,
+}
+
+/// Claims and opens a shard.
+pub(crate) async fn open(request: &Request<'_>) -> Result<Opened, StoreError> {
+    let volume = request.files.volume();
+    refuse_newer(volume, request.shard).await?;
+    let owner = PresentOwner {
+        epoch: request.owner,
+        broker: request.broker,
+        instance: request.owner.instance,
+    };
+    let area = Area::Shard(request.shard);
+    let claim = request.owned.take_over(area, owner).await;
+    let claim = claim.map_err(|error| owned_error(&error))?;
+    let dir = journal_dir(request.shard);
+    let made = volume.create_dir_all(&dir).await;
+    made.map_err(|error| volume_error(&error))?;
+    let (id, file) = create_own(volume, request.shard, request.owner).await?;
+    let opened = recover(request, claim, id, &file).await;
+    if opened.is_err()
+        && let Err(error) = volume.remove(&path(id)).await
+    {
+        tracing::debug!(%error, "an unused journal file stays");
+    }
+    opened
+}
+
+/// Refuses a shard whose newest file was written by a newer version, before anything is claimed.
+async fn refuse_newer(volume: &Arc<dyn Volume>, shard: ShardId) -> Result<(), StoreError> {
+    let Some(id) = list(volume, shard).await?.pop() else {
+        return Ok(());
+    };
+    let read = async {
+        let file = volume.open(&path(id)).await?;
+        file.read_at(0, FILE_HEADER_LEN).await
+    };
+    let bytes = match read.await {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => return Err(volume_error(&error)),
+    };
+    match FileHeader::decode(id, &bytes) {
+        Err(FileHeaderError::Newer(version)) => Err(newer(id, version)),
+        _ => Ok(()),
+    }
+}
+
+/// The journal files of a shard, in order.
+async fn list(volume: &Arc<dyn Volume>, shard: ShardId) -> Result<Vec<FileId>, StoreError> {
+    let names = match volume.list(&journal_dir(shard)).await {
+        Ok(names) => names,
+        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) => return Err(volume_error(&error)),
+    };
+    let ids = names.iter().filter(|entry| !entry.is_dir);
+    let mut ids: Vec<FileId> = ids
+        .filter_map(|entry| FileId::from_name(shard, &entry.name))
+        .collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+async fn create_own(
+    volume: &Arc<dyn Volume>,
+    shard: ShardId,
+    epoch: OwnerEpoch,
+) -> Result<(FileId, Arc<dyn VolumeFile>), StoreError> {
+    let own = list(volume, shard).await?;
+    let own = own.iter().rev().find(|id| id.epoch == epoch);
+    let first = own.map_or(0, |id| id.seq.saturating_add(1));
+    for seq in first..first.saturating_add(CREATE_TRIES) {
+        let id = FileId { shard, epoch, seq };
+        match volume.create_new(&path(id)).await {
+            Ok(file) => return Ok((id, file)),
+            Err(VolumeError::AlreadyExists { .. }) => {}
+            Err(error) => return Err(volume_error(&error)),
+        }
+    }
+    Err(StoreError::Unavailable(
+        "no free name for a journal file".to_owned(),
+    ))
+}
+
+async fn recover(
+    request: &Request<'_>,
+    claim: Claim,
+    own: FileId,
+    file: &Arc<dyn VolumeFile>,
+) -> Result<Opened, StoreError> {
+    let volume = request.files.volume();
+    let ids = list(volume, request.shard).await?;
+    if ids.iter().any(|id| id.epoch > own.epoch) {
+        return Err(StoreError::Fenced);
+    }
+    let ids: Vec<FileId> = ids.into_iter().filter(|id| *id != own).collect();
+    let seals = read_seals(&claim, request.shard).await?;
+    let sources = open_sources(volume, &ids, &seals, request.known).await?;
+    let base = newest_checkpoint(&sources).await?;
+    let mut replay = Replay::new();
+    let mut reads = Vec::new();
+    let mut dead = Vec::new();
+    for source in &sources {
+        let orphan = base.is_some_and(|base| source.id.epoch < base.epoch);
+        if source.is_unused() || (orphan && source.seal.is_none()) {
+            // Made by an owner that never used it, or that was fenced before it did.
+            dead.push(source.id);
+            continue;
+        }
+        let replayed = base.is_none_or(|base| source.id >= base);
+        reads.push(read_source(source, replayed.then_some(&mut replay)).await?);
+    }
+    drop(sources);
+    make_durable(volume, request.shard, &reads).await?;
+    write_seals(&claim, request.shard, &reads, own.epoch, &seals).await?;
+    let mut table = replay.finish();
+    let (indexes, refs) = index_logs(&mut table, &reads);
+    let current = begin_own(volume, own, file, &table, &reads).await?;
+    claim.check().await.map_err(|error| owned_error(&error))?;
+    let damaged = table.iter();
+    let damaged = damaged.filter_map(|(log, entry)| Some((*log, entry.damaged.clone()?)));
+    let info = ShardInfo {
+        shard: request.shard,
+        damaged: damaged.collect(),
+        dropped_tail_bytes: reads.iter().map(|read| read.torn_bytes).sum(),
+    };
+    for read in reads {
+        if read.damaged || refs.contains_key(&read.id) {
+            request.files.add(read.id, read.closed, Some(read.index));
+        } else {
+            dead.push(read.id);
+        }
+    }
+    request.files.add_handle(own, Arc::clone(file));
+    Ok(Opened {
+        claim,
+        table,
+        indexes,
+        current,
+        refs,
+        dead,
+        info,
+    })
+}
+
+fn seals_path(shard: ShardId) -> crate::volume::VolumePath {
+    shard_dir(shard).join("seals.json")
+}
+
+async fn read_seals(claim: &Claim, shard: ShardId) -> Result<BTreeMap<String, u64>, StoreError> {
+    let target = seals_path(shard);
+    let bytes = claim.read(&target, SEALS_MAX).await;
+    let Some(bytes) = bytes.map_err(|error| owned_error(&error))? else {
+        return Ok(BTreeMap::new());
+    };
+    serde_json::from_slice(&bytes).map_err(|error| StoreError::Corrupt {
+        path: target.to_string(),
+        why: error.to_string(),
+    })
+}
+
+async fn write_seals(
+    claim: &Claim,
+    shard: ShardId,
+    reads: &[Read],
+    own: OwnerEpoch,
+    before: &BTreeMap<String, u64>,
+) -> Result<(), StoreError> {
+    let lower = reads.iter().filter(|read| read.id.epoch < own);
+    let seals: BTreeMap<String, u64> = lower
+        .map(|read| (read.id.name(), read.closed.len))
+        .collect();
+    if seals == *before {
+        return Ok(());
+    }
+    let json = serde_json::to_vec(&seals).map_err(|error| StoreError::Corrupt {
+        path: seals_path(shard).to_string(),
+        why: error.to_string(),
+    })?;
+    let replaced = claim.replace(&seals_path(shard), Bytes::from(json)).await;
+    replaced.map_err(|error| owned_error(&error))
+}
+
+/// The newest file that begins with a whole checkpoint: the catalogue is replayed from there.
+async fn newest_checkpoint(sources: &[Source]) -> Result<Option<FileId>, StoreError> {
+    for source in sources.iter().rev() {
+        if source.has_checkpoint().await? {
+            return Ok(Some(source.id));
+        }
+    }
+    Ok(None)
+}
+
+async fn read_source(source: &Source, replay: Option<&mut Replay>) -> Result<Read, StoreError> {
+    let mut read = Read {
+        id: source.id,
+        file: Arc::clone(&source.file),
+        closed: Closed {
+            len: source.seal.unwrap_or(source.size),
+            footer: false,
+        },
+        data_end: source.size,
+        first_lsn: source.header.map_or(0, |header| header.first_lsn),
+        unsynced: None,
+        index: FileIndex::default(),
+        torn_bytes: 0,
+        damaged: false,
+    };
+    if source.header.is_none() {
+        tracing::error!(path = %path(source.id), "the header of a journal file is damaged");
+        read.damaged = true;
+        return Ok(read);
+    }
+    let footer = source.footer().await?;
+    let closed = footer
+        .as_ref()
+        .map(|(closed, _, position)| (*closed, *position));
+    let unsealed = source.seal.is_none();
+    if let (Some((_, index, position)), None) = (footer, &replay) {
+        read.data_end = position;
+        read.index = index;
+    } else {
+        scan_source(source, &mut read, replay).await?;
+    }
+    if let Some((closed, position)) = closed
+        && position == read.data_end
+    {
+        // The data was synced before the footer was written; the footer may not have been.
+        read.closed = closed;
+        read.unsynced = unsealed.then_some((position, closed.len));
+    }
+    Ok(read)
+}
+
+async fn scan_source(
+    source: &Source,
+    read: &mut Read,
+    mut replay: Option<&mut Replay>,
+) -> Result<(), StoreError> {
+    let path = path(source.id).to_string();
+    let mut scanner = source.scanner();
+    loop {
+        match scanner.next().await.map_err(|error| volume_error(&error))? {
+            Step::Round(round) => {
+                if let Some(at) = round.damaged_at {
+                    tracing::error!(path, at, "a journal file is damaged");
+                    read.damaged = true;
+                }
+                read.index.add_round(&round);
+                if let Some(replay) = &mut replay {
+                    replay.round(&round, &path, read.first_lsn);
+                }
+            }
+            Step::End(end) => {
+                read.data_end = end.data_end;
+                read.closed.len = end.data_end;
+                read.torn_bytes = end.torn_bytes;
+                let durable = source.seal.is_some() || source.data_len.is_some();
+                read.unsynced = (!durable).then_some((end.last_round, end.data_end));
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Makes durable what was read of files that nobody sealed.
+///
+/// The last round is written again, the same bytes: if its fdatasync failed, the page cache holds
+/// it as clean, and an fdatasync alone would not write it. The rounds before it were synced, or
+/// the file would have been left.
+async fn make_durable(
+    volume: &Arc<dyn Volume>,
+    shard: ShardId,
+    reads: &[Read],
+) -> Result<(), StoreError> {
+    let work = async {
+        for read in reads {
+            let Some((start, end)) = read.unsynced else {
+                continue;
+            };
+            if planted(Fault::TailNotSynced) {
+                continue;
+            }
+            let file = volume.open_write(&path(read.id)).await?;
+            let len = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
+            let bytes = read.file.read_at(start, len).await?;
+            file.write_at(start, &[bytes]).await?;
+            file.sync_data().await?;
+        }
+        if planted(Fault::TailNotSynced) || planted(Fault::DirectoryNotSynced) {
+            return Ok(());
+        }
+        volume.sync_dir(&journal_dir(shard)).await
+    };
+    work.await.map_err(|error| volume_error(&error))
+}
+
+/// Gives every log its places, and marks those damaged of which something is missing.
+fn index_logs(
+    table: &mut Table,
+    reads: &[Read],
+) -> (BTreeMap<LogId, LogIndex>, BTreeMap<FileId, usize>) {
+    let mut indexes: BTreeMap<LogId, LogIndex> = BTreeMap::new();
+    for read in reads {
+        let end_lsn = read.first_lsn.saturating_add(read.data_end);
+        for (log, extents) in &read.index.logs {
+            let Some(entry) = table.get(log).filter(|entry| end_lsn > entry.birth) else {
+                continue;
+            };
+            if let Some(segment) = Segment::of(read.id, extents)
+                && segment.last >= entry.bounds.start
+            {
+                indexes.entry(*log).or_default().sealed.push_back(segment);
+            }
+        }
+    }
+    let mut refs: BTreeMap<FileId, usize> = BTreeMap::new();
+    for (log, entry) in table.iter_mut() {
+        let index = indexes.entry(*log).or_default();
+        for segment in &index.sealed {
+            *refs.entry(segment.file).or_default() += 1;
+        }
+        let bounds = entry.bounds;
+        if let Some(offset) = index.gap(bounds.start, bounds.end) {
+            let near = index.sealed.iter().rev().find(|s| s.base <= offset);
+            let path = near.map_or_else(String::new, |s| path(s.file).to_string());
+            entry.damaged.get_or_insert(StoreError::Corrupt {
+                path,
+                why: format!("batches from offset {offset} on are missing"),
+            });
+        }
+    }
+    (indexes, refs)
+}
+
+/// Writes header and checkpoint of the own file and makes it findable.
+async fn begin_own(
+    volume: &Arc<dyn Volume>,
+    own: FileId,
+    file: &Arc<dyn VolumeFile>,
+    table: &Table,
+    reads: &[Read],
+) -> Result<Current, StoreError> {
+    let ends = reads
+        .iter()
+        .map(|read| read.first_lsn.saturating_add(read.data_end));
+    let before = reads.iter().rev().find(|read| read.id.epoch == own.epoch);
+    let header = FileHeader {
+        id: own,
+        first_lsn: ends.max().unwrap_or(0),
+        previous_len: before.map_or(0, |read| read.data_end),
+    };
+    let begun = begin_file(volume, file, header, table).await;
+    begun.map_err(|error| volume_error(&error))
+}
+
+/// Writes the header and the checkpoint round of a new file; durable, with its name, when it
+/// returns.
+pub(crate) async fn begin_file(
+    volume: &Arc<dyn Volume>,
+    file: &Arc<dyn VolumeFile>,
+    header: FileHeader,
+    table: &Table,
+) -> Result<Current, VolumeError> {
+    let start = FILE_HEADER_LEN as u64;
+    let round = checkpoint(table, header.id.seed(), start);
+    let mut parts = vec![header.encode()];
+    parts.extend(round.parts);
+    file.write_at(0, &parts).await?;
+    file.sync_data().await?;
+    if !planted(Fault::DirectoryNotSynced) {
+        volume.sync_dir(&journal_dir(header.id.shard)).await?;
+    }
+    Ok(Current {
+        id: header.id,
+        file: Arc::clone(file),
+        position: start + round.len,
+        first_lsn: header.first_lsn,
+        allocated: 0,
+    })
+}

@@ -1,0 +1,344 @@
+//! [`LogStore`] over the journals of a volume.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
+
+use super::files::Files;
+use super::frame::FileId;
+use super::queue::{Command, Queue, Reply};
+use super::reader::{self, Range};
+use super::recovery::{self, Request};
+use super::shard::{Log, Registry, Shard};
+use super::writer::{Parts, Writer};
+use super::{JournalConfig, keeper};
+use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
+use crate::runtime::{BoxFuture, Env};
+use crate::store::{
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, ShardInfo, StoreError,
+    StoreFuture, StoredBatch,
+};
+use crate::volume::Volume;
+use crate::volume::owned::OwnedFiles;
+
+/// Reading tasks.
+const READERS: usize = 2;
+/// Most operations of one group.
+const OPS_MAX: usize = 16_384;
+/// Longest topic name that a journal keeps, bytes.
+const NAME_MAX: usize = 4096;
+
+/// The store of journals on one volume.
+#[derive(Debug)]
+pub struct JournalStore {
+    env: Env,
+    config: JournalConfig,
+    owned: OwnedFiles,
+    files: Arc<Files>,
+    registry: Arc<Registry>,
+    shards: RwLock<BTreeMap<ShardId, Arc<Shard>>>,
+    /// Writers that run or ran, one per shard; the lock makes opening and closing take turns.
+    tasks: tokio::sync::Mutex<BTreeMap<ShardId, Task>>,
+    known: Arc<Mutex<BTreeMap<FileId, u64>>>,
+    readers: Vec<mpsc::Sender<reader::Job>>,
+    next_reader: AtomicUsize,
+}
+
+/// A writer's end can be awaited.
+struct Task(BoxFuture<'static, ()>);
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Task")
+    }
+}
+
+impl JournalStore {
+    /// A store on `volume` with no shard open.
+    pub fn new(env: Env, volume: Arc<dyn Volume>, config: JournalConfig) -> Self {
+        let files = Arc::new(Files::new(Arc::clone(&volume)));
+        let readers = (0..READERS).map(|n| {
+            let (jobs, queue) = mpsc::channel(reader::JOBS_MAX);
+            let task = Box::pin(reader::run(Arc::clone(&files), queue));
+            // Ends with the last sender.
+            drop(env.runtime.spawn_io(&format!("journal-read-{n}"), task));
+            jobs
+        });
+        let readers = readers.collect();
+        Self {
+            owned: OwnedFiles::new(volume, Arc::clone(&env.random)),
+            env,
+            config,
+            files,
+            registry: Arc::default(),
+            shards: RwLock::default(),
+            tasks: tokio::sync::Mutex::default(),
+            known: Arc::default(),
+            readers,
+            next_reader: AtomicUsize::new(0),
+        }
+    }
+
+    fn reader(&self) -> Result<&mpsc::Sender<reader::Job>, StoreError> {
+        let turn = self.next_reader.fetch_add(1, Ordering::Relaxed);
+        self.readers
+            .get(turn % READERS)
+            .ok_or_else(|| StoreError::Offline("no reader".to_owned()))
+    }
+
+    fn log(&self, id: LogId) -> Result<Arc<Log>, StoreError> {
+        self.registry.get(id).ok_or(StoreError::NotFound)
+    }
+
+    /// The one shard of all `ops`.
+    fn shard_of(&self, ops: &[Op]) -> Result<Option<Arc<Shard>>, StoreError> {
+        if ops.len() > OPS_MAX {
+            return Err(StoreError::Unsupported("a group of so many operations"));
+        }
+        let mut shard: Option<Arc<Shard>> = None;
+        for op in ops {
+            let log = self.log(op.log())?;
+            match &shard {
+                Some(shard) if shard.id != log.shard.id => {
+                    return Err(StoreError::Unsupported("a group over several shards"));
+                }
+                Some(_) => {}
+                None => shard = Some(Arc::clone(&log.shard)),
+            }
+        }
+        Ok(shard)
+    }
+
+    /// Queues a command on `shard` and waits for its outcome.
+    async fn ask<T>(
+        shard: &Shard,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, StoreError> {
+        let (reply, outcome) = oneshot::channel();
+        shard.queue.push(command(reply));
+        outcome
+            .await
+            .unwrap_or(Err(StoreError::Uncertain { fenced: false }))
+    }
+
+    async fn open(&self, id: ShardId, owner: OwnerEpoch) -> Result<ShardInfo, StoreError> {
+        let mut tasks = self.tasks.lock().await;
+        if let Some(task) = tasks.remove(&id) {
+            self.end(id, task).await;
+        }
+        let shard = Arc::new(Shard {
+            id,
+            queue: Queue::new(self.config.queue_bytes),
+        });
+        let (jobs, queue) = mpsc::channel(keeper::JOBS_MAX);
+        let keeper = Box::pin(keeper::run(Arc::clone(&self.files), queue));
+        let name = format!("journal-keep-{}", id.0);
+        // Ends with the writer.
+        drop(self.env.runtime.spawn_io(&name, keeper));
+        let parts = Parts {
+            env: self.env.clone(),
+            config: self.config.clone(),
+            files: Arc::clone(&self.files),
+            registry: Arc::clone(&self.registry),
+            known: Arc::clone(&self.known),
+            keeper: jobs,
+        };
+        let (opened, outcome) = oneshot::channel();
+        let owned = self.owned.clone();
+        let task = run_shard(parts, owned, Arc::clone(&shard), owner, opened);
+        let name = format!("journal-{}", id.0);
+        let task = self.env.runtime.spawn_io(&name, Box::pin(task));
+        tasks.insert(id, Task(task));
+        self.shards.write().insert(id, shard);
+        outcome
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Offline("the writer has ended".to_owned())))
+    }
+
+    /// Closes a shard and waits for the end of its writer.
+    async fn end(&self, id: ShardId, task: Task) {
+        let shard = self.shards.write().remove(&id);
+        if let Some(shard) = shard
+            && let Err(error) = Self::ask(&shard, Command::Close).await
+        {
+            tracing::debug!(shard = id.0, %error, "the shard was closed already");
+        }
+        task.0.await;
+        self.registry.remove_shard(id);
+        self.files.remove_shard(id);
+    }
+
+    async fn close_all(&self) -> Result<(), StoreError> {
+        let mut tasks = self.tasks.lock().await;
+        while let Some((id, task)) = tasks.pop_first() {
+            self.end(id, task).await;
+        }
+        Ok(())
+    }
+
+    async fn delete_topic(&self, topic: Uuid) -> Result<(), StoreError> {
+        let shards: Vec<Arc<Shard>> = self.shards.read().values().cloned().collect();
+        for shard in shards {
+            Self::ask(&shard, |reply| Command::Delete(topic, reply)).await?;
+        }
+        Ok(())
+    }
+
+    async fn create_log(&self, id: LogId, name: &str, shard: ShardId) -> Result<(), StoreError> {
+        if name.len() > NAME_MAX {
+            return Err(StoreError::Unsupported("so long a name"));
+        }
+        let shard = self.shards.read().get(&shard).cloned();
+        let shard = shard.ok_or_else(|| StoreError::Offline("the shard is not open".to_owned()))?;
+        let name = name.to_owned();
+        Self::ask(&shard, |reply| Command::Create(id, name, reply)).await
+    }
+}
+
+/// Opens a shard, says how that went, and writes it until it is closed.
+async fn run_shard(
+    parts: Parts,
+    owned: OwnedFiles,
+    shard: Arc<Shard>,
+    owner: OwnerEpoch,
+    opened: Reply<ShardInfo>,
+) {
+    let known = parts.known.lock().clone();
+    let request = Request {
+        files: &parts.files,
+        owned: &owned,
+        broker: parts.config.broker,
+        shard: shard.id,
+        owner,
+        known: &known,
+    };
+    match recovery::open(&request).await {
+        Ok(mut state) => {
+            let dead = std::mem::take(&mut state.dead);
+            let info = state.info.clone();
+            let writer = Writer::new(parts, shard, state);
+            super::queue::answer(opened, Ok(info));
+            writer.run(dead).await;
+        }
+        Err(error) => {
+            shard.queue.close(&error);
+            super::queue::answer(opened, Err(error));
+        }
+    }
+}
+
+impl Drop for JournalStore {
+    fn drop(&mut self) {
+        for shard in self.shards.get_mut().values() {
+            let (reply, _) = oneshot::channel();
+            shard.queue.push(Command::Close(reply));
+        }
+    }
+}
+
+impl LogStore for JournalStore {
+    fn caps(&self) -> Caps {
+        Caps {
+            atomic: AtomicScope::Shard,
+            max_append: self.config.max_append,
+            durability: self.config.flush.durability(),
+            shared: true,
+        }
+    }
+
+    fn open_shard(&self, shard: ShardId, owner: OwnerEpoch) -> StoreFuture<'_, ShardInfo> {
+        Box::pin(self.open(shard, owner))
+    }
+
+    fn create<'a>(&'a self, id: LogId, name: &'a str, shard: ShardId) -> StoreFuture<'a, ()> {
+        Box::pin(self.create_log(id, name, shard))
+    }
+
+    fn delete(&self, topic: Uuid) -> StoreFuture<'_, ()> {
+        Box::pin(self.delete_topic(topic))
+    }
+
+    fn list(&self) -> StoreFuture<'_, Vec<LogInfo>> {
+        let logs = self.registry.all().into_iter();
+        let open = logs.filter(|log| log.shard.check().is_ok());
+        let infos = open.map(|log| LogInfo {
+            id: log.id,
+            name: log.name.to_string(),
+            shard: log.shard.id,
+            bounds: *log.bounds.borrow(),
+        });
+        Box::pin(std::future::ready(Ok(infos.collect())))
+    }
+
+    fn acquire(&self, id: LogId, epoch: LeaderEpoch) -> StoreFuture<'_, LogState> {
+        Box::pin(async move {
+            let log = self.log(id)?;
+            Self::ask(&log.shard, |reply| Command::Acquire(id, epoch, reply)).await
+        })
+    }
+
+    fn submit(&self, ops: Vec<Op>) -> Commit {
+        match self.shard_of(&ops) {
+            Ok(Some(shard)) => {
+                let (reply, commit) = Commit::pair();
+                shard.queue.push(Command::Group(ops, reply));
+                commit
+            }
+            Ok(None) => Commit::ready(Ok(())),
+            Err(error) => Commit::ready(Err(error)),
+        }
+    }
+
+    fn read(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> StoreFuture<'_, Vec<StoredBatch>> {
+        Box::pin(async move {
+            let log = self.log(id)?;
+            let bounds = reader::bounds_for(&log, from)?;
+            if from >= upto.min(bounds.end) {
+                return Ok(Vec::new());
+            }
+            let range = Range {
+                from,
+                max_bytes,
+                upto,
+            };
+            reader::ask(self.reader()?, |reply| reader::Job::Read(log, range, reply)).await
+        })
+    }
+
+    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
+        Box::pin(async move {
+            let log = self.log(id)?;
+            log.check()?;
+            let job = |reply| reader::Job::Find(log, timestamp_ms, reply);
+            reader::ask(self.reader()?, job).await
+        })
+    }
+
+    fn bounds(&self, id: LogId) -> Option<Bounds> {
+        let log = self.registry.get(id)?;
+        log.check().ok()?;
+        let bounds = *log.bounds.borrow();
+        Some(bounds)
+    }
+
+    fn watch(&self, id: LogId) -> Option<watch::Receiver<Bounds>> {
+        let log = self.registry.get(id)?;
+        log.check().ok()?;
+        Some(log.bounds.subscribe())
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        Box::pin(self.close_all())
+    }
+}

@@ -1,0 +1,383 @@
+//! The `memory:` store: the reference that every other adapter is compared with.
+//!
+//! A group is decided while `submit` runs, so nothing is ever queued. Several handles may share one
+//! store ([`MemoryStore::another_handle`]): they stand for several brokers and fence one another as
+//! the brokers of a journal do. What it keeps ends with the last handle.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
+use crate::store::{
+    Append, AtomicScope, Bounds, Caps, Commit, Durability, LogInfo, LogState, LogStore, Op,
+    ShardInfo, StoreError, StoreFuture, StoredBatch,
+};
+
+/// Largest batch that [`MemoryStore::new`] takes, bytes.
+const MAX_APPEND: usize = 64 << 20;
+
+/// A handle on a store in memory.
+#[derive(Debug)]
+pub struct MemoryStore {
+    shared: Arc<Mutex<Shared>>,
+    max_append: usize,
+    /// The owner under which this handle opened each shard.
+    open: Mutex<BTreeMap<ShardId, OwnerEpoch>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// The highest owner that opened each shard.
+    owners: BTreeMap<ShardId, OwnerEpoch>,
+    logs: BTreeMap<LogId, Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    name: String,
+    shard: ShardId,
+    epoch: Option<LeaderEpoch>,
+    bounds: watch::Sender<Bounds>,
+    last_epoch: Option<LeaderEpoch>,
+    batches: VecDeque<StoredBatch>,
+}
+
+/// What a group would make of one log.
+#[derive(Debug, Clone, Copy)]
+struct Staged {
+    epoch: Option<LeaderEpoch>,
+    bounds: Bounds,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::with_max_append(MAX_APPEND)
+    }
+
+    /// An empty store that takes batches of at most `max_append` bytes.
+    pub fn with_max_append(max_append: usize) -> Self {
+        Self {
+            shared: Arc::default(),
+            max_append,
+            open: Mutex::default(),
+        }
+    }
+
+    /// A second handle on the same store, with no shard open yet: another broker.
+    pub fn another_handle(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            max_append: self.max_append,
+            open: Mutex::default(),
+        }
+    }
+
+    /// Whether this handle may touch `shard`.
+    fn check_shard(&self, shared: &Shared, shard: ShardId) -> Result<(), StoreError> {
+        let Some(own) = self.open.lock().get(&shard).copied() else {
+            return Err(StoreError::Offline(format!(
+                "shard {} is not open",
+                shard.0
+            )));
+        };
+        match shared.owners.get(&shard) {
+            Some(owner) if *owner == own => Ok(()),
+            _ => Err(StoreError::Fenced),
+        }
+    }
+
+    fn log<'a>(&self, shared: &'a Shared, id: LogId) -> Result<&'a Log, StoreError> {
+        let log = shared.logs.get(&id).ok_or(StoreError::NotFound)?;
+        self.check_shard(shared, log.shard)?;
+        Ok(log)
+    }
+
+    fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
+        let mut shared = self.shared.lock();
+        let mut staged: BTreeMap<LogId, Staged> = BTreeMap::new();
+        for op in ops {
+            let log = self.log(&shared, op.log())?;
+            let state = staged.entry(op.log()).or_insert_with(|| Staged {
+                epoch: log.epoch,
+                bounds: *log.bounds.borrow(),
+            });
+            self.stage(op, state)?;
+        }
+        for op in ops {
+            if let (Some(log), Op::Append(append)) = (shared.logs.get_mut(&op.log()), op) {
+                log.push(append);
+            }
+        }
+        for (id, state) in staged {
+            if let Some(log) = shared.logs.get_mut(&id) {
+                log.drop_below(state.bounds.start);
+                log.bounds.send_replace(state.bounds);
+            }
+        }
+        Ok(())
+    }
+
+    fn stage(&self, op: &Op, state: &mut Staged) -> Result<(), StoreError> {
+        match op {
+            Op::Append(append) => {
+                if state.epoch != Some(append.epoch) {
+                    return Err(StoreError::Fenced);
+                }
+                if append.batch.total_len() > self.max_append {
+                    return Err(StoreError::TooLarge {
+                        max: self.max_append,
+                    });
+                }
+                let header = append.batch.header();
+                if append.expect_end != state.bounds.end {
+                    return Err(StoreError::EndMismatch {
+                        end: state.bounds.end,
+                    });
+                }
+                if header.base_offset != append.expect_end || header.last_offset_delta < 0 {
+                    return Err(StoreError::Unsupported(
+                        "a batch that is not stamped with the end of its log",
+                    ));
+                }
+                state.bounds.end = header.last_offset().saturating_add(1);
+            }
+            Op::Trim { epoch, start, .. } => {
+                if state.epoch != Some(*epoch) {
+                    return Err(StoreError::Fenced);
+                }
+                if *start > state.bounds.end {
+                    return Err(StoreError::OutOfRange {
+                        start: state.bounds.start,
+                        end: state.bounds.end,
+                    });
+                }
+                state.bounds.start = state.bounds.start.max(*start);
+            }
+        }
+        Ok(())
+    }
+
+    fn create_log(&self, id: LogId, name: &str, shard: ShardId) -> Result<(), StoreError> {
+        let mut shared = self.shared.lock();
+        self.check_shard(&shared, shard)?;
+        shared.logs.entry(id).or_insert_with(|| Log {
+            name: name.to_owned(),
+            shard,
+            epoch: None,
+            bounds: watch::Sender::new(Bounds::default()),
+            last_epoch: None,
+            batches: VecDeque::new(),
+        });
+        Ok(())
+    }
+
+    fn delete_topic(&self, topic: Uuid) -> Result<(), StoreError> {
+        let mut shared = self.shared.lock();
+        let ids: Vec<LogId> = shared
+            .logs
+            .keys()
+            .filter(|id| id.topic == topic)
+            .copied()
+            .collect();
+        let open = self.open.lock().clone();
+        for id in ids {
+            let Some(shard) = shared.logs.get(&id).map(|log| log.shard) else {
+                continue;
+            };
+            if open.contains_key(&shard) {
+                self.check_shard(&shared, shard)?;
+                shared.logs.remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    fn acquire_log(&self, id: LogId, epoch: LeaderEpoch) -> Result<LogState, StoreError> {
+        let mut shared = self.shared.lock();
+        self.log(&shared, id)?;
+        let log = shared.logs.get_mut(&id).ok_or(StoreError::NotFound)?;
+        if log.epoch.is_some_and(|held| held > epoch) {
+            return Err(StoreError::Fenced);
+        }
+        log.epoch = Some(epoch);
+        Ok(LogState {
+            bounds: *log.bounds.borrow(),
+            last_epoch: log.last_epoch,
+        })
+    }
+
+    fn read_log(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> Result<Vec<StoredBatch>, StoreError> {
+        let shared = self.shared.lock();
+        let log = self.log(&shared, id)?;
+        let Bounds { start, end } = *log.bounds.borrow();
+        if from < start || from > end {
+            return Err(StoreError::OutOfRange { start, end });
+        }
+        let first = log.batches.partition_point(|b| b.last_offset < from);
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        for batch in log.batches.range(first..) {
+            if batch.base_offset >= upto || from >= upto {
+                break;
+            }
+            bytes += batch.bytes.len();
+            if bytes > max_bytes && !taken.is_empty() {
+                break;
+            }
+            taken.push(batch.clone());
+        }
+        Ok(taken)
+    }
+
+    fn find(&self, id: LogId, timestamp_ms: i64) -> Result<Option<StoredBatch>, StoreError> {
+        let shared = self.shared.lock();
+        let log = self.log(&shared, id)?;
+        let found = log.batches.iter().find(|batch| {
+            crate::batch::BatchHeader::read(&batch.bytes)
+                .is_ok_and(|header| header.max_timestamp >= timestamp_ms)
+        });
+        Ok(found.cloned())
+    }
+
+    fn open(&self, shard: ShardId, owner: OwnerEpoch) -> Result<ShardInfo, StoreError> {
+        let mut shared = self.shared.lock();
+        let highest = shared.owners.entry(shard).or_insert(owner);
+        if *highest > owner {
+            return Err(StoreError::Fenced);
+        }
+        *highest = owner;
+        self.open.lock().insert(shard, owner);
+        Ok(ShardInfo {
+            shard,
+            damaged: Vec::new(),
+            dropped_tail_bytes: 0,
+        })
+    }
+
+    fn list_logs(&self) -> Vec<LogInfo> {
+        let shared = self.shared.lock();
+        let mut infos = Vec::new();
+        for (id, log) in &shared.logs {
+            if self.check_shard(&shared, log.shard).is_ok() {
+                infos.push(LogInfo {
+                    id: *id,
+                    name: log.name.clone(),
+                    shard: log.shard,
+                    bounds: *log.bounds.borrow(),
+                });
+            }
+        }
+        infos
+    }
+}
+
+impl Log {
+    fn push(&mut self, append: &Append) {
+        let header = append.batch.header();
+        self.last_epoch = Some(append.epoch);
+        self.batches.push_back(StoredBatch {
+            bytes: append.batch.to_bytes(),
+            base_offset: header.base_offset,
+            last_offset: header.last_offset(),
+            append_ms: append.append_ms,
+        });
+    }
+
+    fn drop_below(&mut self, start: i64) {
+        while self
+            .batches
+            .front()
+            .is_some_and(|batch| batch.last_offset < start)
+        {
+            self.batches.pop_front();
+        }
+    }
+}
+
+fn ready<T: Send + 'static>(outcome: Result<T, StoreError>) -> StoreFuture<'static, T> {
+    Box::pin(std::future::ready(outcome))
+}
+
+impl LogStore for MemoryStore {
+    fn caps(&self) -> Caps {
+        Caps {
+            atomic: AtomicScope::Store,
+            max_append: self.max_append,
+            durability: Durability::Memory,
+            shared: true,
+        }
+    }
+
+    fn open_shard(&self, shard: ShardId, owner: OwnerEpoch) -> StoreFuture<'_, ShardInfo> {
+        ready(self.open(shard, owner))
+    }
+
+    fn create<'a>(&'a self, id: LogId, name: &'a str, shard: ShardId) -> StoreFuture<'a, ()> {
+        ready(self.create_log(id, name, shard))
+    }
+
+    fn delete(&self, topic: Uuid) -> StoreFuture<'_, ()> {
+        ready(self.delete_topic(topic))
+    }
+
+    fn list(&self) -> StoreFuture<'_, Vec<LogInfo>> {
+        ready(Ok(self.list_logs()))
+    }
+
+    fn acquire(&self, id: LogId, epoch: LeaderEpoch) -> StoreFuture<'_, LogState> {
+        ready(self.acquire_log(id, epoch))
+    }
+
+    fn submit(&self, ops: Vec<Op>) -> Commit {
+        Commit::ready(self.commit(&ops))
+    }
+
+    fn read(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> StoreFuture<'_, Vec<StoredBatch>> {
+        ready(self.read_log(id, from, max_bytes, upto))
+    }
+
+    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
+        ready(self.find(id, timestamp_ms))
+    }
+
+    fn bounds(&self, id: LogId) -> Option<Bounds> {
+        let shared = self.shared.lock();
+        let log = self.log(&shared, id).ok()?;
+        let bounds = *log.bounds.borrow();
+        Some(bounds)
+    }
+
+    fn watch(&self, id: LogId) -> Option<watch::Receiver<Bounds>> {
+        let shared = self.shared.lock();
+        let log = self.log(&shared, id).ok()?;
+        Some(log.bounds.subscribe())
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        self.open.lock().clear();
+        ready(Ok(()))
+    }
+}
