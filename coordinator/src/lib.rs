@@ -2,7 +2,7 @@
 //!
 //! - [`machine`]: decisions over plain values; no async, lock, clock, file or randomness.
 //! - [`volume`]: every path and every JSON shape of the shared volume.
-//! - [`service`]: drivers that ask a machine, persist, then answer.
+//! - [`service`]: drivers that load, decide, persist and reply.
 
 pub mod machine;
 pub mod service;

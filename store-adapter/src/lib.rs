@@ -12,6 +12,8 @@
 
 pub mod batch;
 pub mod blob;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod control;
 pub mod fault;
 pub mod ids;

@@ -1,4 +1,4 @@
-//! Services: ask a machine, persist, then answer.
+//! Drivers: check ownership, load, decide, persist, run effects, reply.
 
 pub mod cluster;
 pub mod producer_ids;
