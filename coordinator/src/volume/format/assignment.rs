@@ -217,7 +217,10 @@ mod tests {
     fn contradictory_lists_are_damage() {
         let twice = SAMPLE.replace(
             r#""partitions":["#,
-            r#""partitions":[{"topic":"orders","partition":0,"broker":"kaas-1","epoch":0,"role":"leader"},"#,
+            concat!(
+                r#""partitions":[{"topic":"orders","partition":0,"broker":"kaas-1","#,
+                r#""epoch":0,"role":"leader"},"#
+            ),
         );
         assert!(decode::<AssignmentFile>(twice.as_bytes()).is_err());
         let gap = SAMPLE.replace(r#""shards":[{"slot":0"#, r#""shards":[{"slot":1"#);

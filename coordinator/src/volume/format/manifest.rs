@@ -44,7 +44,10 @@ mod tests {
     use super::super::tests::{golden, keeps_unknown};
     use super::*;
 
-    const SAMPLE: &str = r#"{"epoch":2,"highWatermark":1000,"logStartOffset":10,"topicId":"12345678-9abc-4def-8123-456789abcdef"}"#;
+    const SAMPLE: &str = concat!(
+        r#"{"epoch":2,"highWatermark":1000,"logStartOffset":10,"#,
+        r#""topicId":"12345678-9abc-4def-8123-456789abcdef"}"#
+    );
 
     #[test]
     fn sample() {

@@ -30,7 +30,10 @@ mod tests {
     use super::super::tests::{golden, keeps_unknown};
     use super::*;
 
-    const SAMPLE: &str = r#"{"topicId":"12345678-9abc-4def-8123-456789abcdef","name":"orders","deletedMs":1790000000000}"#;
+    const SAMPLE: &str = concat!(
+        r#"{"topicId":"12345678-9abc-4def-8123-456789abcdef","name":"orders","#,
+        r#""deletedMs":1790000000000}"#
+    );
 
     #[test]
     fn sample() {

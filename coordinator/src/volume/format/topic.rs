@@ -120,7 +120,10 @@ mod tests {
     use super::super::tests::{golden, keeps_unknown};
     use super::*;
 
-    const ID: &str = r#"{"topicId":"12345678-9abc-4def-8123-456789abcdef","name":"orders","partitions":2,"shards":[0,0]}"#;
+    const ID: &str = concat!(
+        r#"{"topicId":"12345678-9abc-4def-8123-456789abcdef","name":"orders","#,
+        r#""partitions":2,"shards":[0,0]}"#
+    );
     const GONE: &str = r#"{"topicId":"12345678-9abc-4def-8123-456789abcdef","deleted":true}"#;
     const CONFIG: &str =
         r#"{"cleanupPolicy":"delete","max.message.bytes":"1048588","retentionMs":604800000}"#;
