@@ -46,10 +46,13 @@ fn check<T: Format + Debug>(name: &str, sample: &str) {
     assert_eq!(encode(&read).unwrap(), sample.as_bytes(), "{name}");
 }
 
+/// Checks a sample: its name and its text.
+type Check = fn(&str, &str);
+
 #[test]
 fn every_sample_is_what_the_code_writes() {
     let mut samples = samples();
-    let checks: [(&str, fn(&str, &str)); 12] = [
+    let checks: [(&str, Check); 12] = [
         ("cluster", check::<ClusterFile>),
         ("assignment", check::<AssignmentFile>),
         ("registration", check::<Registration>),
