@@ -10,7 +10,7 @@ use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartEr
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
-use store_adapter::journal::{FlushPolicy, JournalConfig, JournalStore};
+use store_adapter::journal::{FlushPolicy, JournalConfig, JournalCounters, JournalStore};
 use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
@@ -66,6 +66,8 @@ pub struct BootConfig {
     pub listeners: Vec<NamedListener>,
     /// Settings of the broker's services.
     pub broker: BrokerConfig,
+    /// What the journal counts into.
+    pub journal_counters: Arc<JournalCounters>,
 }
 
 /// What is outside the process.
@@ -125,6 +127,7 @@ impl Running {
                     broker: config.broker_id,
                     flush: config.flush,
                     segment_bytes: config.journal_segment_bytes,
+                    counters: Arc::clone(&config.journal_counters),
                     ..JournalConfig::default()
                 };
                 Arc::new(JournalStore::new(

@@ -10,7 +10,7 @@ use gateway::connection::Shared;
 use gateway::features::Features;
 use gateway::frame::ByteBudget;
 use gateway::handlers::api_versions;
-use gateway::metrics::Metrics;
+use gateway::metrics::{Metrics, Sources};
 use gateway::server::{Limits, Listener, Server};
 use gateway::stack;
 use kafka_protocol::messages::MetadataResponse;
@@ -89,7 +89,7 @@ impl Kit {
         let mut setup = Setup::default();
         change(&mut setup);
         let env = Env::real();
-        let metrics = Arc::new(Metrics::new("fsync", "memory"));
+        let metrics = Arc::new(Metrics::new(&Sources::none()));
         let (calls, received) = mpsc::unbounded_channel();
         let software = Arc::new(Mutex::new(None));
         let service = Double {

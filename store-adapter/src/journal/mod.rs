@@ -23,6 +23,9 @@ mod writer;
 
 pub use store::JournalStore;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use crate::ids::BrokerId;
 use crate::store::{Durability, StoreError};
 use crate::volume::VolumeError;
@@ -36,6 +39,17 @@ pub enum FlushPolicy {
     Fsync,
     /// After the write: it survives the end of the process.
     Os,
+}
+
+/// What a store has done since the process began, for metrics. Only grows.
+#[derive(Debug, Default)]
+pub struct JournalCounters {
+    /// Syncs of journal files by commit rounds.
+    pub syncs: AtomicU64,
+    /// Commit rounds that were written.
+    pub rounds: AtomicU64,
+    /// Bytes that they wrote, frames included.
+    pub bytes: AtomicU64,
 }
 
 /// How a journal store works.
@@ -56,6 +70,8 @@ pub struct JournalConfig {
     pub round_bytes: usize,
     /// Most groups of a round. Default 1024.
     pub round_groups: usize,
+    /// What it has done.
+    pub counters: Arc<JournalCounters>,
 }
 
 impl Default for JournalConfig {
@@ -68,6 +84,7 @@ impl Default for JournalConfig {
             queue_bytes: 64 << 20,
             round_bytes: 8 << 20,
             round_groups: 1024,
+            counters: Arc::default(),
         }
     }
 }

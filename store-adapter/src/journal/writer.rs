@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -173,8 +174,14 @@ impl Writer {
         let file = &self.current.file;
         let written = file.write_at(self.current.position, &round.parts).await;
         written.map_err(Failure::Unsure)?;
+        let counters = &self.parts.config.counters;
+        counters.rounds.fetch_add(1, Ordering::Relaxed);
+        counters.bytes.fetch_add(round.len, Ordering::Relaxed);
         match self.parts.config.flush {
-            FlushPolicy::Fsync => file.sync_data().await.map_err(Failure::Unsure),
+            FlushPolicy::Fsync => {
+                counters.syncs.fetch_add(1, Ordering::Relaxed);
+                file.sync_data().await.map_err(Failure::Unsure)
+            }
             FlushPolicy::Os => Ok(()),
         }
     }
