@@ -261,9 +261,10 @@ impl ApiService for Service {
 
 fn told(listener: &NamedListener) -> (String, String) {
     let Advertised { host, port } = &listener.advertised;
-    let host = match host.contains(':') {
-        true => format!("[{host}]"),
-        false => host.clone(),
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.clone()
     };
     (listener.name.clone(), format!("{host}:{port}"))
 }
@@ -324,6 +325,7 @@ async fn boot(
         shards: 1,
         store: config.store.clone(),
         flush: config.flush,
+        index_dir: config.index_dir.clone(),
         journal_segment_bytes: config.journal_segment_bytes,
         listeners,
         broker: config.broker.clone(),

@@ -1,5 +1,7 @@
 //! The built command as a process, and the library entry inside this one.
 
+#![allow(clippy::unwrap_used, reason = "all of it is a test")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -289,7 +289,7 @@ fn gauge(r: &mut Registry, name: &str, help: &str, unit: Option<Unit>) -> Gauge 
 
 #[cfg(test)]
 mod tests {
-    use kafka_protocol::messages::{ApiVersionsResponse, MetadataResponse};
+    use kafka_protocol::messages::ApiVersionsResponse;
 
     use super::*;
 
@@ -309,9 +309,7 @@ mod tests {
         journal.syncs.store(4, Ordering::Relaxed);
         let denied = ApiVersionsResponse::default().with_error_code(35);
         metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
-        metrics.count_errors(&ApiResponse::Metadata(
-            Box::new(MetadataResponse::default()),
-        ));
+        metrics.count_errors(&ApiResponse::Metadata(Box::default()));
         let text = metrics.encode().unwrap();
         for line in [
             "fencepost_requests_total{api=\"Metadata\"} 1",
