@@ -1,7 +1,7 @@
 //! From settings to a broker on a volume: the order in which its parts come up and go down.
 //!
-//! Up: volume, claims of the node, shards of the store, producer ids, partitions. Down: the reverse,
-//! after requests were drained.
+//! Up: volume, claims of the node, index, shards of the store, producer ids, partitions. Down: the
+//! reverse, after requests were drained.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,9 +143,7 @@ impl Running {
                     counters: Arc::clone(&config.journal_counters),
                     ..JournalConfig::default()
                 };
-                // Below the directory that it may set aside as a whole.
-                let index = SledIndex::open(&env, &config.index_dir.join("sled")).await?;
-                let index = Arc::new(index);
+                let index = Arc::new(SledIndex::open(&env, &config.index_dir).await?);
                 Arc::new(JournalStore::new(env.clone(), volume, index, journal))
             }
         };
