@@ -1,11 +1,12 @@
 //! The local index: lost, stale, garbage, in sled.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use store_adapter::journal::{IndexChange, IndexError, IndexStore, MemoryIndex, SledIndex};
-use store_adapter::runtime::Env;
+use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::{LogStore, StoredBatch};
-use store_adapter::volume::memory::MemoryVolume;
+use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOp, StepOutcome};
 
 use crate::support::{add, log, open, read_all, store_on, submit_sized};
 
@@ -100,6 +101,48 @@ async fn a_lost_stale_or_garbage_index_gives_the_same_reads() {
         garbage.apply(&changes).unwrap();
         assert_holds(&volume, &garbage, 5 + at as u64, &expected).await;
     }
+}
+
+/// Counts the bytes that are read of journal files.
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl StepHook for Counting {
+    fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
+        if step.op == StepOp::ReadAt && step.path.as_str().ends_with(".log") {
+            self.0.fetch_add(step.len, Ordering::SeqCst);
+        }
+        Box::pin(std::future::ready(StepOutcome::Proceed))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_saves_reading_the_journal() {
+    let volume = MemoryVolume::new();
+    let index = Arc::new(MemoryIndex::new());
+    let store = store_on(&volume, &index);
+    open(&store, 1).await.unwrap();
+    for partition in 0..3 {
+        add(&store, partition).await;
+    }
+    // Within the first file, behind two checkpoints.
+    let expected = fill(&store, 0..8).await;
+    settled(&index).await;
+    let mut read = Vec::new();
+    for (instance, index) in [(2, &index), (3, &Arc::new(MemoryIndex::new()))] {
+        let files = crate::support::files(&volume).await;
+        let copy = crate::support::tree(&files).await;
+        let counting = Arc::new(Counting::default());
+        let mount = copy.mount(Arc::clone(&counting) as Arc<dyn StepHook>, None);
+        let opened = store_on(&mount, index);
+        assert_eq!(open(&opened, instance).await.unwrap().damaged, []);
+        read.push(counting.0.load(Ordering::SeqCst));
+        for (partition, expected) in (0..).zip(&expected) {
+            assert_eq!(&read_all(&opened, partition).await.unwrap(), expected);
+        }
+    }
+    // The checksum of the file's first round, the footer that is not there and the tail remain.
+    assert!(read[0] + 60_000 < read[1], "{read:?}");
 }
 
 /// An index that never answers.
