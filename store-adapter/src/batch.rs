@@ -9,6 +9,7 @@ pub const HEADER_LEN: usize = 61;
 /// Bytes before the part that `batchLength` counts: base offset and the length itself.
 pub const LOG_OVERHEAD: usize = 12;
 
+const CRC_AT: usize = 17;
 const CRC_START: usize = 21;
 const ATTRIBUTE_TIMESTAMP_TYPE: i16 = 0x08;
 const ATTRIBUTE_TRANSACTIONAL: i16 = 0x10;
@@ -83,6 +84,26 @@ impl BatchHeader {
             base_sequence: Sequence(i32::from_be_bytes(array(header, 53))),
             records_count: i32::from_be_bytes(array(header, 57)),
         })
+    }
+
+    /// The fixed part as it stands in a batch.
+    pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        let mut rest = &mut out[..];
+        rest.put_i64(self.base_offset);
+        rest.put_i32(self.batch_length);
+        rest.put_i32(self.leader_epoch);
+        rest.put_i8(self.magic);
+        rest.put_u32(self.crc);
+        rest.put_i16(self.attributes);
+        rest.put_i32(self.last_offset_delta);
+        rest.put_i64(self.base_timestamp);
+        rest.put_i64(self.max_timestamp);
+        rest.put_i64(self.producer_id.0);
+        rest.put_i16(self.producer_epoch.0);
+        rest.put_i32(self.base_sequence.0);
+        rest.put_i32(self.records_count);
+        out
     }
 
     /// Offset of the last record.
@@ -162,6 +183,23 @@ impl Batch {
         Ok(Self { header, bytes })
     }
 
+    /// A batch of `header` and `records`, whose bytes must be fewer than 2^31 together. Length,
+    /// magic and CRC are set here.
+    pub fn assemble(mut header: BatchHeader, records: &[u8]) -> Self {
+        let len = HEADER_LEN - LOG_OVERHEAD + records.len();
+        header.batch_length = i32::try_from(len).unwrap_or(i32::MAX);
+        header.magic = 2;
+        let mut bytes = BytesMut::with_capacity(HEADER_LEN + records.len());
+        bytes.put_slice(&header.to_bytes());
+        bytes.put_slice(records);
+        header.crc = crc32c::crc32c(&bytes[CRC_START..]);
+        bytes[CRC_AT..CRC_START].copy_from_slice(&header.crc.to_be_bytes());
+        Self {
+            header,
+            bytes: bytes.freeze(),
+        }
+    }
+
     /// The fixed fields.
     pub fn header(&self) -> &BatchHeader {
         &self.header
@@ -175,16 +213,12 @@ impl Batch {
     /// This batch at its place in a log. The two stamped fields lie outside the CRC, so the
     /// records are shared, not copied.
     pub fn stamp(&self, base_offset: i64, epoch: LeaderEpoch) -> StampedBatch {
-        let mut head = [0; HEADER_LEN];
-        head.copy_from_slice(&self.bytes[..HEADER_LEN]);
-        head[..8].copy_from_slice(&base_offset.to_be_bytes());
-        head[12..16].copy_from_slice(&epoch.0.to_be_bytes());
         let mut header = self.header;
         header.base_offset = base_offset;
         header.leader_epoch = i32::try_from(epoch.0).unwrap_or(i32::MAX);
         StampedBatch {
             header,
-            head,
+            head: header.to_bytes(),
             records: self.bytes.slice(HEADER_LEN..),
         }
     }
@@ -196,28 +230,23 @@ impl Batch {
         self.restamped(attributes, now_ms)
     }
 
-    /// This batch with CreateTime: bit 3 clear, timestamps kept, a new CRC. Copies the batch.
-    pub fn with_create_time(&self) -> Self {
+    /// This batch with CreateTime: bit 3 clear, `max_timestamp` as given, a new CRC. Copies the
+    /// batch, unless nothing changes.
+    pub fn with_create_time(&self, max_timestamp: i64) -> Self {
         let attributes = self.header.attributes & !ATTRIBUTE_TIMESTAMP_TYPE;
-        self.restamped(attributes, self.header.max_timestamp)
+        self.restamped(attributes, max_timestamp)
     }
 
     fn restamped(&self, attributes: i16, max_timestamp: i64) -> Self {
-        let mut bytes = BytesMut::from(&self.bytes[..]);
-        bytes[21..23].copy_from_slice(&attributes.to_be_bytes());
-        bytes[35..43].copy_from_slice(&max_timestamp.to_be_bytes());
-        let crc = crc32c::crc32c(&bytes[CRC_START..]);
-        bytes[17..21].copy_from_slice(&crc.to_be_bytes());
+        if attributes == self.header.attributes && max_timestamp == self.header.max_timestamp {
+            return self.clone();
+        }
         let header = BatchHeader {
             attributes,
             max_timestamp,
-            crc,
             ..self.header
         };
-        Self {
-            header,
-            bytes: bytes.freeze(),
-        }
+        Self::assemble(header, &self.bytes[HEADER_LEN..])
     }
 }
 
@@ -259,3 +288,6 @@ impl StampedBatch {
         bytes.freeze()
     }
 }
+
+#[cfg(test)]
+mod tests;

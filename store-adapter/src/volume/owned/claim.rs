@@ -191,22 +191,19 @@ impl Claim {
                 outcome => drop(outcome?),
             }
             let names = self.volume().list(dir).await?;
-            remove_if_there(self.volume(), &probe).await?;
-            if *dir != self.area.dir() {
-                self.remove_old_probes(dir, &names).await?;
+            if *dir == self.area.dir() {
+                remove_if_there(self.volume(), &probe).await?;
+            } else {
+                self.remove_probes(dir, &names).await?;
             }
             Ok(names.iter().any(|entry| entry.name == name))
         };
         look.await.map_err(OwnedError::NotApplied)
     }
 
-    /// Removes probes that crashes left outside of areas. One that is in use has done its work
-    /// with its creation.
-    async fn remove_old_probes(
-        &self,
-        dir: &VolumePath,
-        names: &[DirEntry],
-    ) -> Result<(), VolumeError> {
+    /// Removes the own probe and those that crashes left outside of areas. One that another owner
+    /// uses has done its work with its creation.
+    async fn remove_probes(&self, dir: &VolumePath, names: &[DirEntry]) -> Result<(), VolumeError> {
         for entry in names {
             if ticket_epoch(&entry.name).is_some() {
                 remove_if_there(self.volume(), &dir.join(&entry.name)).await?;
@@ -252,6 +249,25 @@ impl Claim {
         }
         marked.insert(target.clone());
         Ok(())
+    }
+
+    /// Unlinks `target` for good, with its mark. Unlinking is not fenced, so this is only for files
+    /// whose name is never used again and whose time is over, which nobody may miss: there an
+    /// owner of the past does nothing that the present one would not.
+    ///
+    /// # Errors
+    /// Any failure: try again.
+    pub async fn forget(&self, target: &VolumePath) -> Result<(), OwnedError> {
+        self.marked.lock().remove(target);
+        let mark = self.area.dir().join(&mark_name(target).name);
+        let forget = async {
+            // In this order a crash leaves a file without a mark, not a file that seems lost.
+            remove_if_there(self.volume(), &mark).await?;
+            sync_dir(self.volume(), &self.area.dir()).await?;
+            remove_if_there(self.volume(), target).await?;
+            sync_dir(self.volume(), &target.parent()).await
+        };
+        forget.await.map_err(OwnedError::MaybeApplied)
     }
 
     fn ticket_name(&self) -> String {

@@ -68,6 +68,18 @@ impl OwnedFiles {
         &self.volume
     }
 
+    /// A further handle of an area that `owner` has taken over, beside the one it has already.
+    ///
+    /// # Errors
+    /// `Stale` when another epoch owns the area, or nobody does; `NotApplied` when that could not
+    /// be found out.
+    pub async fn attach(&self, area: Area, owner: PresentOwner) -> Result<Claim, OwnedError> {
+        match self.present_owner(area).await? {
+            Some(present) if present == owner => Ok(Claim::new(self.clone(), area, owner)),
+            _ => Err(OwnedError::Stale),
+        }
+    }
+
     /// Who owns `area` at present; `None` if nobody ever did. By a fresh open, and yet only a
     /// snapshot: nothing may be written on the strength of it.
     ///

@@ -1,0 +1,276 @@
+//! A broker process on a volume: how it starts, what it owns, and how it changes topics.
+//!
+//! [`ClusterNode`] is a handle. All file work is one io task behind a bounded channel, so callers
+//! on async workers never touch the volume. Readers get immutable snapshots ([`ClusterView`]).
+//!
+//! A lone broker is its own controller: it claims the controller's area, writes `assignment.json`
+//! with itself as the owner of everything, and alone changes topics. It never fences itself; what
+//! fences it is a later claim, which every replace checks.
+
+mod block_file;
+mod boot;
+mod controller;
+mod damage;
+mod error;
+mod files;
+mod node;
+mod partition_files;
+mod placement;
+mod registration;
+mod topic_files;
+mod topic_name;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use store_adapter::ids::{BrokerId, LeaderEpoch, LogId, OwnerEpoch, ShardId};
+use store_adapter::local::{Host, LocalIdentity};
+use store_adapter::runtime::Env;
+use store_adapter::volume::Volume;
+use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
+
+pub use block_file::VolumeBlockFile;
+pub use damage::{Damage, DamageLog};
+pub use error::{NodeError, StartError, TopicError};
+pub use partition_files::{PartitionContent, PartitionFile};
+pub use topic_name::{NameError, validate as validate_topic_name};
+pub use view::{Assignment, ClusterView, Ownership, Topic, TopicIndex};
+
+use crate::volume::format::Listener;
+use boot::Ports;
+use node::{Command, Node, Reply};
+
+/// The most partitions of one topic. Kafka names no limit; this bounds what one request can make
+/// the broker allocate.
+pub const TOPIC_PARTITIONS_MAX: u32 = 10_000;
+/// The most partitions of a cluster: the assignment lists each.
+pub const PARTITIONS_MAX: usize = 200_000;
+/// The most bytes of keys and values of a topic's configs.
+pub const CONFIGS_LEN_MAX: usize = 64 << 10;
+/// Commands that wait for the io task before callers wait too.
+const COMMANDS_MAX: usize = 256;
+
+/// What a broker is told of itself.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// Its id (`node.id`).
+    pub broker_id: BrokerId,
+    /// What clients are told (`advertised.listeners`).
+    pub listeners: Vec<Listener>,
+    /// Version of the software.
+    pub version: String,
+    /// The fewest shards of the embedded store, at least 1. There are never fewer than before.
+    pub shards: u32,
+}
+
+/// Whether this process still owns what it owned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeStatus {
+    /// It serves.
+    Running,
+    /// A later process has taken over: nothing that this one writes takes effect.
+    Fenced,
+    /// It was stopped.
+    Stopped,
+}
+
+/// A topic to be created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTopic {
+    /// Its name.
+    pub name: String,
+    /// Number of partitions, 1 to [`TOPIC_PARTITIONS_MAX`].
+    pub partitions: u32,
+    /// Configs under their Kafka names, checked by the caller.
+    pub configs: BTreeMap<String, String>,
+}
+
+/// A broker that has started. When every handle is dropped without [`ClusterNode::stop`], the
+/// process leaves the volume as a crash would.
+#[derive(Debug, Clone)]
+pub struct ClusterNode {
+    broker: BrokerId,
+    instance: u64,
+    commands: mpsc::Sender<Command>,
+    view: watch::Receiver<Arc<ClusterView>>,
+    status: watch::Receiver<NodeStatus>,
+    damage: Arc<DamageLog>,
+    block_file: VolumeBlockFile,
+}
+
+impl ClusterNode {
+    /// Starts a broker on a volume: see the errors for what it refuses.
+    ///
+    /// Takes up to two seconds when the broker's registration comes from a process that can't be
+    /// seen from this host.
+    pub async fn start(
+        env: Env,
+        volume: Arc<dyn Volume>,
+        host: Arc<dyn Host>,
+        identity: Arc<dyn LocalIdentity>,
+        config: NodeConfig,
+    ) -> Result<Self, StartError> {
+        let (started, wait) = oneshot::channel();
+        let runtime = env.runtime.clone();
+        let ports = Ports {
+            env,
+            volume,
+            host,
+            identity,
+            config,
+        };
+        // Detached: it ends when every handle is dropped, or by `stop`.
+        drop(runtime.spawn_io("cluster", Box::pin(serve(ports, started))));
+        wait.await.unwrap_or(Err(StartError::Stopped))
+    }
+
+    /// The broker's id.
+    pub fn broker(&self) -> BrokerId {
+        self.broker
+    }
+
+    /// The number of this process among those of its broker, from 1.
+    pub fn instance(&self) -> u64 {
+        self.instance
+    }
+
+    /// Topics and assignment as they are now.
+    pub fn view(&self) -> Arc<ClusterView> {
+        self.view.borrow().clone()
+    }
+
+    /// Follows [`ClusterNode::view`].
+    pub fn watch_view(&self) -> watch::Receiver<Arc<ClusterView>> {
+        self.view.clone()
+    }
+
+    /// Follows whether this process still owns what it owned.
+    pub fn status(&self) -> watch::Receiver<NodeStatus> {
+        self.status.clone()
+    }
+
+    /// The epoch by which this broker owns a shard, to open it with; `None` when it does not.
+    pub fn shard_owner(&self, shard: ShardId) -> Option<OwnerEpoch> {
+        let owner = self.view.borrow().assignment.shard(shard)?;
+        (owner.broker == self.broker).then_some(OwnerEpoch {
+            assignment: owner.epoch,
+            instance: self.instance,
+        })
+    }
+
+    /// The shards that this broker owns, in order, with the epochs to open them with.
+    pub fn shards(&self) -> Vec<(ShardId, OwnerEpoch)> {
+        let count = u32::try_from(self.view.borrow().assignment.shards.len());
+        (0..count.unwrap_or(u32::MAX))
+            .map(ShardId)
+            .filter_map(|shard| Some((shard, self.shard_owner(shard)?)))
+            .collect()
+    }
+
+    /// The epoch by which this broker leads a log; `None` when it does not.
+    pub fn leads(&self, log: LogId) -> Option<LeaderEpoch> {
+        let owner = self.view.borrow().leader(log)?;
+        (owner.broker == self.broker).then(|| owner.leader_epoch())
+    }
+
+    /// Files that were found damaged.
+    pub fn damage(&self) -> Vec<Damage> {
+        self.damage.list()
+    }
+
+    /// The producer-id blocks of this broker.
+    pub fn block_file(&self) -> VolumeBlockFile {
+        self.block_file.clone()
+    }
+
+    /// Creates a topic; durable and visible in [`ClusterNode::view`] when it returns. Of concurrent
+    /// creations of one name, one succeeds. After `Unavailable` it may exist or not.
+    pub async fn create_topic(&self, new: NewTopic) -> Result<Arc<Topic>, TopicError> {
+        let asked = self.ask(|reply| Command::Create(new, reply)).await;
+        asked.unwrap_or(Err(TopicError::Stopped))
+    }
+
+    /// Deletes a topic; durable and gone from [`ClusterNode::view`] when it returns. After
+    /// `Unavailable` it may be gone or not.
+    pub async fn delete_topic(&self, id: Uuid) -> Result<(), TopicError> {
+        let asked = self.ask(|reply| Command::Delete(id, reply)).await;
+        asked.unwrap_or(Err(TopicError::Stopped))
+    }
+
+    /// Reads what the leader of a partition left. The shard must have been opened before, if the
+    /// store keeps files.
+    pub async fn read_partition(&self, log: LogId) -> Result<PartitionContent, NodeError> {
+        let asked = self.ask(|reply| Command::ReadPartition(log, reply)).await;
+        asked.unwrap_or(Err(NodeError::Stopped))
+    }
+
+    /// Writes one file of a partition that this broker leads; durable when it returns.
+    pub async fn write_partition(&self, log: LogId, file: PartitionFile) -> Result<(), NodeError> {
+        let file = Box::new(file);
+        let asked = self.ask(|reply| Command::WritePartition(log, file, reply));
+        asked.await.unwrap_or(Err(NodeError::Stopped))
+    }
+
+    /// Tells the cluster that this broker is about to stop. It still owns what it owns.
+    pub async fn drain(&self) -> Result<(), NodeError> {
+        let asked = self.ask(Command::Drain).await;
+        asked.unwrap_or(Err(NodeError::Stopped))
+    }
+
+    /// Gives up what this broker owns and ends the io task. To be called when nothing writes any
+    /// more.
+    pub async fn stop(&self) -> Result<(), NodeError> {
+        let asked = self.ask(Command::Stop).await;
+        asked.unwrap_or(Err(NodeError::Stopped))
+    }
+
+    /// Asks the io task; `None` when it has ended.
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.ok()?;
+        answer.await.ok()
+    }
+}
+
+/// The io task: starts, hands out the handle, serves.
+async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartError>>) {
+    let damage = Arc::new(DamageLog::default());
+    let booted = boot::boot(&ports, damage.clone()).await;
+    let booted = booted.and_then(|booted| {
+        let view = booted.controller.view().ok_or(StartError::Stopped)?;
+        Ok((booted, view))
+    });
+    let (booted, view) = match booted {
+        Ok(booted) => booted,
+        Err(error) => {
+            if started.send(Err(error)).is_err() {
+                tracing::debug!("nobody waits for this start any more");
+            }
+            return;
+        }
+    };
+    let (commands, queue) = mpsc::channel(COMMANDS_MAX);
+    let (view, view_reader) = watch::channel(Arc::new(view));
+    let (status, status_reader) = watch::channel(NodeStatus::Running);
+    let handle = ClusterNode {
+        broker: ports.config.broker_id,
+        instance: booted.claim.epoch().instance,
+        commands,
+        view: view_reader,
+        status: status_reader,
+        damage,
+        block_file: VolumeBlockFile {
+            files: booted.files.clone(),
+            claim: booted.claim.clone(),
+        },
+    };
+    let node = Node::new(ports.env.clone(), booted, view, status);
+    if started.send(Ok(handle)).is_ok() {
+        node.run(queue).await;
+    }
+}

@@ -1,0 +1,262 @@
+//! The io task of a broker: everything it does to its files on the volume, one thing at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store_adapter::ids::LogId;
+use store_adapter::runtime::Env;
+use store_adapter::volume::owned::{Claim, OwnedError};
+use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
+
+use super::boot::Booted;
+use super::controller::Controller;
+use super::error::{NodeError, TopicError};
+use super::files::Files;
+use super::partition_files::{PartitionContent, PartitionFile, PartitionStore};
+use super::registration::Heartbeat;
+use super::view::{ClusterView, Topic};
+use super::{NewTopic, NodeStatus};
+use crate::volume::format::Health;
+
+/// How often the heartbeat's counter is raised.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Topic changes that share one write of the assignment.
+const BATCH_MAX: usize = 64;
+
+/// Where an answer goes. Nobody may wait for it any more.
+pub(super) type Reply<T> = oneshot::Sender<T>;
+
+/// What the io task is asked for.
+#[derive(Debug)]
+pub(super) enum Command {
+    Create(NewTopic, Reply<Result<Arc<Topic>, TopicError>>),
+    Delete(Uuid, Reply<Result<(), TopicError>>),
+    ReadPartition(LogId, Reply<Result<PartitionContent, NodeError>>),
+    WritePartition(LogId, Box<PartitionFile>, Reply<Result<(), NodeError>>),
+    Drain(Reply<Result<(), NodeError>>),
+    Stop(Reply<Result<(), NodeError>>),
+}
+
+/// A change of topics whose answer waits for the assignment.
+#[derive(Debug)]
+enum Pending {
+    Created(
+        Result<Arc<Topic>, TopicError>,
+        Reply<Result<Arc<Topic>, TopicError>>,
+    ),
+    Deleted(Result<(), TopicError>, Reply<Result<(), TopicError>>),
+}
+
+/// The io task.
+#[derive(Debug)]
+pub(super) struct Node {
+    env: Env,
+    files: Files,
+    claim: Arc<Claim>,
+    heartbeat: Heartbeat,
+    controller: Controller,
+    partitions: PartitionStore,
+    view: watch::Sender<Arc<ClusterView>>,
+    status: watch::Sender<NodeStatus>,
+}
+
+impl Node {
+    pub(super) fn new(
+        env: Env,
+        booted: Booted,
+        view: watch::Sender<Arc<ClusterView>>,
+        status: watch::Sender<NodeStatus>,
+    ) -> Self {
+        let owner = booted.claim.owner();
+        Self {
+            env,
+            partitions: PartitionStore::new(booted.owned, owner.broker, owner.instance),
+            files: booted.files,
+            claim: booted.claim,
+            heartbeat: booted.heartbeat,
+            controller: booted.controller,
+            view,
+            status,
+        }
+    }
+
+    /// Serves until it is stopped or nobody can ask any more.
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        let clock = self.env.clock.clone();
+        let mut next_beat = clock.monotonic();
+        loop {
+            let wait = next_beat.saturating_sub(clock.monotonic());
+            if wait.is_zero() {
+                self.tick().await;
+                next_beat = clock.monotonic() + HEARTBEAT;
+                continue;
+            }
+            let command = tokio::select! {
+                biased;
+                command = commands.recv() => command,
+                () = clock.sleep(wait) => continue,
+            };
+            let Some(command) = command else {
+                return;
+            };
+            if self.batch(command, &mut commands).await {
+                return;
+            }
+        }
+    }
+
+    /// Once a heartbeat: raises the counter, notices a later process, and goes on with what a
+    /// failure left undone.
+    async fn tick(&mut self) {
+        if let Err(error) = self.heartbeat.beat(&self.files).await {
+            self.note(&error);
+        }
+        if let Err(error) = self.claim.check().await {
+            self.note(&error);
+        }
+        if let Err(error) = self.controller.check().await {
+            self.note(&error);
+        }
+        self.controller.settle_all().await;
+        if let Err(error) = self.commit().await {
+            tracing::debug!(%error, "the assignment is still behind");
+        }
+    }
+
+    /// Takes commands as long as there are some, and writes the assignment once for all of them.
+    /// Whether the node has stopped.
+    async fn batch(&mut self, first: Command, commands: &mut mpsc::Receiver<Command>) -> bool {
+        self.controller.settle_all().await;
+        let mut pending = Vec::new();
+        let mut next = Some(first);
+        let mut stop = None;
+        while let Some(command) = next.take() {
+            match command {
+                Command::Create(new, reply) => {
+                    let outcome = self.controller.create(new).await;
+                    pending.push(Pending::Created(outcome, reply));
+                }
+                Command::Delete(id, reply) => {
+                    let outcome = self.controller.delete(id).await;
+                    pending.push(Pending::Deleted(outcome, reply));
+                }
+                Command::ReadPartition(log, reply) => {
+                    let view = self.view.borrow().clone();
+                    answer(reply, self.partitions.read(&self.files, &view, log).await);
+                }
+                Command::WritePartition(log, file, reply) => {
+                    let view = self.view.borrow().clone();
+                    let wrote = self.partitions.write(&self.files, &view, log, *file);
+                    answer(reply, wrote.await);
+                }
+                Command::Drain(reply) => {
+                    self.controller.set_health(Health::Draining);
+                    let outcome = self.commit().await.map_err(NodeError::from);
+                    answer(reply, outcome);
+                }
+                Command::Stop(reply) => stop = Some(reply),
+            }
+            if stop.is_none() && pending.len() < BATCH_MAX {
+                next = commands.try_recv().ok();
+            }
+        }
+        let outcome = self.commit().await;
+        for pending in pending {
+            self.conclude(pending, outcome.as_ref().err());
+        }
+        if let Some(reply) = stop {
+            let outcome = self.stop().await;
+            answer(reply, outcome.map_err(NodeError::from));
+            return true;
+        }
+        false
+    }
+
+    fn conclude(&mut self, pending: Pending, failure: Option<&OwnedError>) {
+        let stale = |outcome: &TopicError| *outcome == TopicError::NotController;
+        match pending {
+            Pending::Created(outcome, reply) => {
+                let outcome = outcome.and_then(|topic| match failure {
+                    None => Ok(topic),
+                    Some(error) => Err(behind(error)),
+                });
+                if outcome.as_ref().err().is_some_and(stale) {
+                    self.note(&OwnedError::Stale);
+                }
+                answer(reply, outcome);
+            }
+            Pending::Deleted(outcome, reply) => {
+                let outcome = outcome.and_then(|()| match failure {
+                    None => Ok(()),
+                    Some(error) => Err(behind(error)),
+                });
+                if outcome.as_ref().err().is_some_and(stale) {
+                    self.note(&OwnedError::Stale);
+                }
+                answer(reply, outcome);
+            }
+        }
+    }
+
+    /// Writes the assignment if it is behind, then shows readers what it says.
+    async fn commit(&mut self) -> Result<(), OwnedError> {
+        let outcome = self.controller.commit().await;
+        match &outcome {
+            Ok(true) => {
+                if let Some(view) = self.controller.view() {
+                    self.view.send_replace(Arc::new(view));
+                }
+            }
+            Ok(false) => {}
+            Err(error) => self.note(error),
+        }
+        outcome.map(|_| ())
+    }
+
+    /// Gives up what this broker owns, so that the next process starts at once.
+    async fn stop(&mut self) -> Result<(), OwnedError> {
+        self.controller.set_health(Health::Dead);
+        let given_up = self.commit().await;
+        let stopped = self.heartbeat.stopped(&self.claim).await;
+        self.status.send_if_modified(|status| {
+            let running = *status == NodeStatus::Running;
+            if running {
+                *status = NodeStatus::Stopped;
+            }
+            running
+        });
+        given_up.and(stopped)
+    }
+
+    /// Tells everyone when a later process owns what this one owned.
+    fn note(&self, error: &OwnedError) {
+        match error {
+            OwnedError::Stale => {
+                let changed = self.status.send_if_modified(|status| {
+                    let running = *status == NodeStatus::Running;
+                    *status = NodeStatus::Fenced;
+                    running
+                });
+                if changed {
+                    tracing::error!("another broker process has taken over; this one is fenced");
+                }
+            }
+            error => tracing::warn!(%error, "the volume did not take a heartbeat or assignment"),
+        }
+    }
+}
+
+/// A topic change that took effect while the assignment did not follow.
+fn behind(error: &OwnedError) -> TopicError {
+    match error {
+        OwnedError::Stale => TopicError::NotController,
+        error => TopicError::Unavailable(error.to_string()),
+    }
+}
+
+fn answer<T>(reply: Reply<T>, outcome: T) {
+    if reply.send(outcome).is_err() {
+        tracing::trace!("nobody waits for this answer any more");
+    }
+}

@@ -1,0 +1,4 @@
+//! Drivers: check ownership, load, decide, persist, run effects, reply.
+
+pub mod cluster;
+pub mod producer_ids;

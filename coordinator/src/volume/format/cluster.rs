@@ -1,0 +1,72 @@
+//! `cluster.json`: what cluster this volume is. Written once, on an empty volume.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Extra, Format, FormatError};
+
+/// The only version of the volume's layout.
+pub const CLUSTER_VERSION: u32 = 1;
+/// Transaction-state files of a cluster.
+pub const TXN_SLOTS: u32 = 50;
+/// Sets of groups of a cluster.
+pub const GROUP_SLOTS: u32 = 50;
+
+/// The file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterFile {
+    /// Version of the layout.
+    pub version: u32,
+    /// The cluster's id: 22 characters, base64url of a random UUID, as in Kafka.
+    pub cluster_id: String,
+    /// Transaction-state files: the divisor of every transactional id's hash.
+    pub txn_slots: u32,
+    /// Group slots: the divisor of every group's hash.
+    pub group_slots: u32,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Format for ClusterFile {
+    const LEN_MAX: u64 = 64 << 10;
+
+    fn check(&self) -> Result<(), FormatError> {
+        let id_ok = !self.cluster_id.is_empty() && self.cluster_id.len() <= 64;
+        if id_ok && self.txn_slots > 0 && self.group_slots > 0 {
+            Ok(())
+        } else {
+            Err(FormatError(
+                "clusterId, txnSlots or groupSlots is empty".into(),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{golden, keeps_unknown};
+    use super::*;
+
+    const SAMPLE: &str =
+        r#"{"version":1,"clusterId":"Ej5FZ-ibS9OkVkJmFBdAAA","txnSlots":50,"groupSlots":50}"#;
+
+    #[test]
+    fn sample() {
+        let value = ClusterFile {
+            version: CLUSTER_VERSION,
+            cluster_id: "Ej5FZ-ibS9OkVkJmFBdAAA".into(),
+            txn_slots: TXN_SLOTS,
+            group_slots: GROUP_SLOTS,
+            extra: Extra::new(),
+        };
+        golden(SAMPLE, &value);
+        keeps_unknown::<ClusterFile>(SAMPLE);
+    }
+
+    #[test]
+    fn a_cluster_without_slots_is_damaged() {
+        let sample = SAMPLE.replace("\"txnSlots\":50", "\"txnSlots\":0");
+        assert!(super::super::decode::<ClusterFile>(sample.as_bytes()).is_err());
+    }
+}

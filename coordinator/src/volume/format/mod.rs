@@ -1,0 +1,133 @@
+//! The JSON shapes of the volume's files, one module a file.
+//!
+//! Compact JSON, fields in the order in which the structs list them, maps sorted. Fields that a
+//! reader does not know are kept in `extra` and written back by files that are updated; snapshots
+//! are made anew from the log each time and keep nothing.
+
+mod assignment;
+mod broker;
+mod cluster;
+mod id_block;
+mod manifest;
+mod snapshot;
+mod time;
+mod tombstone;
+mod topic;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use assignment::{AssignmentFile, BrokerEntry, Health, PartitionEntry, Role, SlotEntry};
+pub use broker::{Listener, Registration};
+pub use cluster::{CLUSTER_VERSION, ClusterFile, GROUP_SLOTS, TXN_SLOTS};
+pub use id_block::IdBlockFile;
+pub use manifest::Manifest;
+pub use snapshot::{
+    AbortedEntry, LastBatch, MarkerEntry, OpenEntry, ProducerEntry, ProducerSnapshot, RecentBatch,
+    Restored, SNAPSHOT_VERSION, TxnIndexSnapshot, Writer, restore,
+};
+pub use time::rfc3339;
+pub use tombstone::TopicTombstone;
+pub use topic::{TopicConfigFile, TopicIdFile};
+
+/// Fields that this version does not know, kept on rewrite.
+pub type Extra = BTreeMap<String, serde_json::Value>;
+
+/// Why bytes are not the file they should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct FormatError(pub String);
+
+/// The shape of one file.
+pub trait Format: Serialize + DeserializeOwned {
+    /// Longest file that is read, bytes.
+    const LEN_MAX: u64;
+
+    /// Refuses contradictory content, which counts as damage.
+    fn check(&self) -> Result<(), FormatError> {
+        Ok(())
+    }
+}
+
+/// Reads a file's bytes. Never panics; memory is bounded by the input's length.
+pub fn decode<T: Format>(bytes: &[u8]) -> Result<T, FormatError> {
+    let value: T = serde_json::from_slice(bytes).map_err(|error| FormatError(error.to_string()))?;
+    value.check()?;
+    Ok(value)
+}
+
+/// Writes a file's bytes: compact, without a line end.
+pub fn encode<T: Format>(value: &T) -> Result<Bytes, FormatError> {
+    serde_json::to_vec(value)
+        .map(Bytes::from)
+        .map_err(|error| FormatError(error.to_string()))
+}
+
+/// A broker's id as the files write it, `kaas-<id>`.
+mod broker_name {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use store_adapter::ids::BrokerId;
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    pub(super) fn serialize<S: Serializer>(id: &BrokerId, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&id.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<BrokerId, D::Error> {
+        let name = String::deserialize(input)?;
+        BrokerId::from_name(&name)
+            .ok_or_else(|| D::Error::custom(format!("{name:?} is not a broker's name")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+
+    /// Checks that `sample` is exactly what is written for what is read from it.
+    pub(super) fn golden<T: Format + Debug + PartialEq>(sample: &str, value: &T) {
+        let read: T = decode(sample.as_bytes()).unwrap();
+        assert_eq!(&read, value);
+        assert_eq!(encode(value).unwrap(), sample.as_bytes());
+    }
+
+    /// Checks that a field nobody knows survives a rewrite, at the end.
+    pub(super) fn keeps_unknown<T: Format + Debug>(sample: &str) {
+        let with = format!(
+            "{},\"zzFuture\":{{\"a\":[1,null]}}}}",
+            sample.strip_suffix('}').unwrap()
+        );
+        let read: T = decode(with.as_bytes()).unwrap();
+        assert_eq!(encode(&read).unwrap(), with.as_bytes());
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_never_a_panic() {
+        let deep = "[".repeat(100_000);
+        for bytes in [
+            &b""[..],
+            b"\0\0",
+            b"{",
+            b"[]",
+            b"\xff",
+            b"{}x",
+            deep.as_bytes(),
+        ] {
+            assert!(decode::<ClusterFile>(bytes).is_err());
+            assert!(decode::<AssignmentFile>(bytes).is_err());
+            assert!(decode::<Registration>(bytes).is_err());
+            assert!(decode::<TopicIdFile>(bytes).is_err());
+            assert!(decode::<TopicTombstone>(bytes).is_err());
+            assert!(decode::<Manifest>(bytes).is_err());
+            assert!(decode::<IdBlockFile>(bytes).is_err());
+            assert!(decode::<ProducerSnapshot>(bytes).is_err());
+            assert!(decode::<TxnIndexSnapshot>(bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Every path of the volume that this crate reads or writes, both directions: [`Place::path`]
+//! formats it, [`Place::parse`] reads it back.
+//!
+//! A topic's directory is its Kafka name. Legal names hold only `[a-zA-Z0-9._-]`, so they need no
+//! escaping; the few that this layout takes for itself are refused by [`is_reserved`].
+
+use store_adapter::ids::{BrokerId, ShardId};
+use store_adapter::volume::VolumePath;
+use uuid::Uuid;
+
+/// The cluster directory below the volume's root.
+pub const CLUSTER_DIR: &str = "__cluster";
+/// The embedded store's directory below the volume's root.
+pub const STORE_DIR: &str = "__store";
+/// Where a default set-up keeps the local index, below the data directory.
+pub const INDEX_DIR: &str = "index";
+/// Claims, tickets and marks of the owned-file primitive, below the cluster directory.
+pub const OWNERS_DIR: &str = "owners";
+
+const BROKERS_DIR: &str = "brokers";
+const PRODUCER_IDS_DIR: &str = "producer_ids";
+const DELETED_DIR: &str = "topics_deleted";
+const QUARANTINE_DIR: &str = "quarantine";
+const JSON: &str = ".json";
+
+/// Directories that a volume without `cluster.json` may have and still count as empty, whatever is
+/// in them: what an interrupted first start leaves.
+pub const EMPTY_VOLUME_DIRS: [&str; 3] = [CLUSTER_DIR, OWNERS_DIR, QUARANTINE_DIR];
+/// Directories that a start makes, and that are empty on a new volume.
+pub const STATE_DIRS: [&str; 3] = [BROKERS_DIR, PRODUCER_IDS_DIR, DELETED_DIR];
+
+/// Longest file name that common file systems take, bytes.
+const NAME_LEN_MAX: usize = 255;
+
+/// One file of the volume.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// What cluster this volume is.
+    Cluster,
+    /// Who leads what.
+    Assignment,
+    /// Registration and heartbeat of a broker.
+    Broker(BrokerId),
+    /// The first producer id not yet reserved by a broker.
+    ProducerIds(BrokerId),
+    /// Proof that a topic is gone.
+    TopicDeleted(Uuid),
+    /// A topic's configs.
+    TopicConfig(String),
+    /// A topic's identity; its replace commits the creation.
+    TopicId(String),
+    /// A partition's epoch and bounds.
+    Manifest(String, u32),
+    /// A partition's dedupe windows.
+    ProducerState(String, u32),
+    /// A partition's open and aborted transactions.
+    TxnIndex(String, u32),
+}
+
+impl Place {
+    /// Where it lies.
+    pub fn path(&self) -> VolumePath {
+        let below = |dir: &str, name: String| cluster_dir().join(dir).join(&name);
+        match self {
+            Self::Cluster => cluster_dir().join("cluster.json"),
+            Self::Assignment => cluster_dir().join("assignment.json"),
+            Self::Broker(id) => below(BROKERS_DIR, id.name() + JSON),
+            Self::ProducerIds(id) => below(PRODUCER_IDS_DIR, id.name() + JSON),
+            Self::TopicDeleted(id) => below(DELETED_DIR, id.to_string() + JSON),
+            Self::TopicConfig(topic) => topic_dir(topic).join(".config.json"),
+            Self::TopicId(topic) => topic_dir(topic).join(".topic-id.json"),
+            Self::Manifest(topic, p) => partition_dir(topic, *p).join("manifest.json"),
+            Self::ProducerState(topic, p) => partition_dir(topic, *p).join(PRODUCER_STATE),
+            Self::TxnIndex(topic, p) => partition_dir(topic, *p).join(TXN_INDEX),
+        }
+    }
+
+    /// What lies at `path`; `None` for names that this layout does not know.
+    pub fn parse(path: &VolumePath) -> Option<Self> {
+        let parts: Vec<&str> = path.as_str().split('/').collect();
+        match parts.as_slice() {
+            [CLUSTER_DIR, "cluster.json"] => Some(Self::Cluster),
+            [CLUSTER_DIR, "assignment.json"] => Some(Self::Assignment),
+            [CLUSTER_DIR, BROKERS_DIR, name] => broker_of(name).map(Self::Broker),
+            [CLUSTER_DIR, PRODUCER_IDS_DIR, name] => broker_of(name).map(Self::ProducerIds),
+            [CLUSTER_DIR, DELETED_DIR, name] => deleted_of(name).map(Self::TopicDeleted),
+            [CLUSTER_DIR | STORE_DIR, ..] => None,
+            [topic, ".config.json"] => Some(Self::TopicConfig((*topic).to_owned())),
+            [topic, ".topic-id.json"] => Some(Self::TopicId((*topic).to_owned())),
+            [topic, partition, name] => {
+                let (topic, partition) = ((*topic).to_owned(), partition_of(partition)?);
+                match *name {
+                    "manifest.json" => Some(Self::Manifest(topic, partition)),
+                    PRODUCER_STATE => Some(Self::ProducerState(topic, partition)),
+                    TXN_INDEX => Some(Self::TxnIndex(topic, partition)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+const PRODUCER_STATE: &str = "producer-state.snapshot";
+const TXN_INDEX: &str = "txn-index.snapshot";
+
+/// The cluster directory.
+pub fn cluster_dir() -> VolumePath {
+    VolumePath::root().join(CLUSTER_DIR)
+}
+
+/// Where claims lie.
+pub fn owners_dir() -> VolumePath {
+    cluster_dir().join(OWNERS_DIR)
+}
+
+/// Where registrations lie.
+pub fn brokers_dir() -> VolumePath {
+    cluster_dir().join(BROKERS_DIR)
+}
+
+/// Where topic tombstones lie.
+pub fn deleted_dir() -> VolumePath {
+    cluster_dir().join(DELETED_DIR)
+}
+
+/// Where copies of damaged files go.
+pub fn quarantine_dir() -> VolumePath {
+    cluster_dir().join(QUARANTINE_DIR)
+}
+
+/// The name of the quarantine copy of `path` whose bytes have the given hash: equal damage has
+/// one copy, however often it is met.
+pub fn quarantine_name(path: &VolumePath, content_hash: u64) -> String {
+    let escaped = path.as_str().replace('%', "%25").replace('/', "%2F");
+    let suffix = format!(".{content_hash:016x}");
+    if escaped.len() + suffix.len() <= NAME_LEN_MAX {
+        return escaped + &suffix;
+    }
+    // Paths are ASCII wherever they come from names that were checked; others are cut at a
+    // character boundary.
+    let mut cut = NAME_LEN_MAX - suffix.len();
+    while !escaped.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    format!("{}{suffix}", &escaped[..cut])
+}
+
+/// A topic's directory.
+pub fn topic_dir(topic: &str) -> VolumePath {
+    VolumePath::root().join(topic)
+}
+
+/// A partition's directory.
+pub fn partition_dir(topic: &str, partition: u32) -> VolumePath {
+    topic_dir(topic).join(&partition.to_string())
+}
+
+/// The directory of a shard of the embedded store.
+pub fn shard_dir(shard: ShardId) -> VolumePath {
+    VolumePath::root()
+        .join(STORE_DIR)
+        .join(&format!("shard-{}", shard.0))
+}
+
+/// The source and target of the trial rename that proves, at start, that the cluster directory and
+/// the data directory are one file system. `~` is not legal in a topic's name.
+pub fn trial_rename(broker: BrokerId) -> (VolumePath, VolumePath) {
+    let name = format!("~trial-{}", broker.name());
+    (cluster_dir().join(&name), VolumePath::root().join(&name))
+}
+
+/// Whether a name below the root is taken by this layout, so that no topic can have it.
+pub fn is_reserved(name: &str) -> bool {
+    matches!(name, CLUSTER_DIR | STORE_DIR | INDEX_DIR)
+}
+
+/// Whether a name below the root is not data of a cluster: the local index, what file systems put
+/// there themselves, and leftovers of a trial rename.
+pub fn is_foreign(name: &str) -> bool {
+    name == INDEX_DIR || name == "lost+found" || name == ".snapshot" || name.starts_with('~')
+}
+
+/// Whether a file is one that a look at a directory leaves when it is cut short by a crash: those
+/// of this crate, and those of the owned-file primitive, named like its tickets.
+pub fn is_probe(name: &str) -> bool {
+    name.starts_with('~') || name.starts_with("t-")
+}
+
+/// Reads the number of a partition directory: decimal, no padding.
+pub fn partition_of(name: &str) -> Option<u32> {
+    let number: u32 = name.parse().ok()?;
+    (number.to_string() == name).then_some(number)
+}
+
+fn broker_of(name: &str) -> Option<BrokerId> {
+    let id = BrokerId::from_name(name.strip_suffix(JSON)?)?;
+    (id.name() + JSON == name).then_some(id)
+}
+
+/// Reads the name of a topic tombstone.
+fn deleted_of(name: &str) -> Option<Uuid> {
+    let id = Uuid::try_parse(name.strip_suffix(JSON)?).ok()?;
+    (id.to_string() + JSON == name).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_reads_back() {
+        let id = Uuid::from_u128(0x1234_5678_9abc_4def_8123_4567_89ab_cdef);
+        let places = [
+            (Place::Cluster, "__cluster/cluster.json"),
+            (Place::Assignment, "__cluster/assignment.json"),
+            (Place::Broker(BrokerId(7)), "__cluster/brokers/kaas-7.json"),
+            (
+                Place::ProducerIds(BrokerId(0)),
+                "__cluster/producer_ids/kaas-0.json",
+            ),
+            (
+                Place::TopicDeleted(id),
+                "__cluster/topics_deleted/12345678-9abc-4def-8123-456789abcdef.json",
+            ),
+            (Place::TopicConfig("a.b".into()), "a.b/.config.json"),
+            (Place::TopicId("a_b".into()), "a_b/.topic-id.json"),
+            (Place::Manifest("t".into(), 12), "t/12/manifest.json"),
+            (
+                Place::ProducerState("t".into(), 0),
+                "t/0/producer-state.snapshot",
+            ),
+            (Place::TxnIndex("t".into(), 3), "t/3/txn-index.snapshot"),
+        ];
+        for (place, text) in places {
+            assert_eq!(place.path().as_str(), text);
+            assert_eq!(Place::parse(&place.path()), Some(place));
+        }
+    }
+
+    #[test]
+    fn names_that_are_not_ours_are_not_read() {
+        let path = |text: &str| {
+            text.split('/')
+                .fold(VolumePath::root(), |dir, name| dir.join(name))
+        };
+        for text in [
+            "",
+            "t",
+            "t/00/manifest.json",
+            "t/-1/manifest.json",
+            "t/1/other",
+            "__cluster/brokers/kaas-07.json",
+            "__cluster/brokers/kaas-1",
+            "__cluster/topics_deleted/x.json",
+            "__cluster/topics_deleted/123456789ABC4DEF8123456789ABCDEF.json",
+            "__cluster/.topic-id.json",
+            "__store/.config.json",
+            "__store/0/manifest.json",
+        ] {
+            assert_eq!(Place::parse(&path(text)), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn quarantine_names_fit_a_file_name_and_tell_paths_apart() {
+        let long = topic_dir(&"x".repeat(249)).join(".topic-id.json");
+        assert_eq!(quarantine_name(&long, 1).len(), 255);
+        let one = quarantine_name(&topic_dir("a").join("b"), 0xff);
+        assert_eq!(one, "a%2Fb.00000000000000ff");
+        assert_ne!(one, quarantine_name(&topic_dir("a%2Fb"), 0xff));
+    }
+}

@@ -1,0 +1,216 @@
+//! From settings to a broker on a volume: the order in which its parts come up and go down.
+//!
+//! Up: volume, claims of the node, shards of the store, producer ids, partitions. Down: the reverse,
+//! after requests were drained.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
+use coordinator::service::producer_ids::ProducerIds;
+use coordinator::volume::format::Listener;
+use store_adapter::ids::BrokerId;
+use store_adapter::journal::{FlushPolicy, JournalConfig, JournalStore};
+use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
+use store_adapter::memory::MemoryStore;
+use store_adapter::runtime::Env;
+use store_adapter::store::{LogStore, StoreError};
+use store_adapter::volume::{PosixVolume, Volume, VolumeError};
+
+use crate::broker::{Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots};
+
+/// Where records are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreKind {
+    /// The journal on the volume.
+    Sled,
+    /// Nowhere: they end with the process.
+    Memory,
+}
+
+impl StoreKind {
+    /// The scheme of its URL.
+    pub fn scheme(&self) -> &'static str {
+        match self {
+            Self::Sled => "sled",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// A listener as clients see it.
+#[derive(Debug, Clone)]
+pub struct NamedListener {
+    /// Its name (`PLAINTEXT`).
+    pub name: String,
+    /// What clients are told.
+    pub advertised: Advertised,
+}
+
+/// Everything a broker needs to come up.
+#[derive(Debug, Clone)]
+pub struct BootConfig {
+    /// This broker's number (`node.id`).
+    pub broker_id: BrokerId,
+    /// Version of the software.
+    pub version: String,
+    /// Shards of the embedded store.
+    pub shards: u32,
+    /// Where records are kept.
+    pub store: StoreKind,
+    /// When a commit is acknowledged (`flush.policy`).
+    pub flush: FlushPolicy,
+    /// Bytes of a journal file (`journal.segment.bytes`).
+    pub journal_segment_bytes: u64,
+    /// Listeners, in the order of the sockets.
+    pub listeners: Vec<NamedListener>,
+    /// Settings of the broker's services.
+    pub broker: BrokerConfig,
+}
+
+/// What is outside the process.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    /// The shared directory tree.
+    pub volume: Arc<dyn Volume>,
+    /// This host and process.
+    pub host: Arc<dyn Host>,
+    /// The cluster that the local directory belongs to.
+    pub identity: Arc<dyn LocalIdentity>,
+}
+
+impl Outside {
+    /// The real file system: the volume at `data_dir`, what is local in `index_dir`.
+    pub fn real(data_dir: PathBuf, index_dir: &Path) -> Result<Self, VolumeError> {
+        Ok(Self {
+            volume: Arc::new(PosixVolume::open(data_dir)?),
+            host: Arc::new(ProcHost),
+            identity: Arc::new(IdentityFile::new(index_dir.join("cluster-id"))),
+        })
+    }
+}
+
+/// Why a broker did not come up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BootError {
+    /// The node did not start.
+    #[error(transparent)]
+    Node(#[from] StartError),
+    /// A shard could not be opened.
+    #[error("shard {shard}: {error}")]
+    Shard {
+        /// Its number.
+        shard: u32,
+        /// Why.
+        error: StoreError,
+    },
+}
+
+/// A broker that is up.
+#[derive(Debug)]
+pub struct Running {
+    /// Its services.
+    pub broker: Arc<Broker>,
+    /// Its place in the cluster.
+    pub node: ClusterNode,
+}
+
+impl Running {
+    /// Brings a broker up.
+    pub async fn start(env: Env, outside: Outside, config: BootConfig) -> Result<Self, BootError> {
+        let store: Arc<dyn LogStore> = match config.store {
+            StoreKind::Memory => Arc::new(MemoryStore::new()),
+            StoreKind::Sled => {
+                let journal = JournalConfig {
+                    broker: config.broker_id,
+                    flush: config.flush,
+                    segment_bytes: config.journal_segment_bytes,
+                    ..JournalConfig::default()
+                };
+                Arc::new(JournalStore::new(
+                    env.clone(),
+                    outside.volume.clone(),
+                    journal,
+                ))
+            }
+        };
+        Self::start_on(env, outside, config, store).await
+    }
+
+    /// Brings a broker up on a store whose shards are not open yet.
+    pub async fn start_on(
+        env: Env,
+        outside: Outside,
+        config: BootConfig,
+        store: Arc<dyn LogStore>,
+    ) -> Result<Self, BootError> {
+        let node = NodeConfig {
+            broker_id: config.broker_id,
+            listeners: config.listeners.iter().map(registered).collect(),
+            version: config.version,
+            shards: config.shards,
+        };
+        let node = ClusterNode::start(
+            env.clone(),
+            outside.volume,
+            outside.host,
+            outside.identity,
+            node,
+        )
+        .await?;
+        for (shard, owner) in node.shards() {
+            let opened = store.open_shard(shard, owner).await;
+            let opened = opened.map_err(|error| BootError::Shard {
+                shard: shard.0,
+                error,
+            })?;
+            for (log, error) in opened.damaged {
+                tracing::error!(%log, %error, "log is damaged and offline");
+            }
+            if opened.dropped_tail_bytes > 0 {
+                let bytes = opened.dropped_tail_bytes;
+                tracing::info!(shard = shard.0, bytes, "dropped a tail never acknowledged");
+            }
+        }
+        let block_file = Arc::new(node.block_file());
+        let parts = BrokerParts {
+            producer_ids: ProducerIds::start(&env, config.broker_id, block_file),
+            env,
+            id: config.broker_id,
+            cluster_id: node.view().cluster_id.to_string(),
+            config: config.broker,
+            listeners: config.listeners.into_iter().map(|l| l.advertised).collect(),
+            catalogue: Arc::new(NodeCatalogue(node.clone())),
+            store,
+            snapshots: Arc::new(NodeSnapshots(node.clone())),
+        };
+        Ok(Self {
+            broker: Broker::start(parts).await,
+            node,
+        })
+    }
+
+    /// Whether a later process owns what this one owned.
+    pub fn is_fenced(&self) -> bool {
+        *self.node.status().borrow() == NodeStatus::Fenced
+    }
+
+    /// Takes the broker down: snapshots, store, claims. Requests must be drained.
+    pub async fn stop(&self) {
+        if let Err(error) = self.node.drain().await {
+            tracing::warn!(%error, "could not say that this broker drains");
+        }
+        self.broker.relinquish().await;
+        if let Err(error) = self.node.stop().await {
+            tracing::warn!(%error, "could not give up what this broker owns");
+        }
+    }
+}
+
+fn registered(listener: &NamedListener) -> Listener {
+    Listener {
+        name: listener.name.clone(),
+        host: listener.advertised.host.clone(),
+        port: listener.advertised.port,
+    }
+}

@@ -1,0 +1,46 @@
+//! The port by which the broker sees topics on the volume.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use store_adapter::ids::{LeaderEpoch, ShardId};
+use store_adapter::runtime::BoxFuture;
+use uuid::Uuid;
+
+use super::TopicError;
+
+/// A topic that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogueTopic {
+    /// Topic id.
+    pub id: Uuid,
+    /// Name.
+    pub name: String,
+    /// Of each partition: its shard and leader epoch.
+    pub partitions: Vec<(ShardId, LeaderEpoch)>,
+    /// Topic configs, by Kafka's names.
+    pub configs: BTreeMap<String, String>,
+}
+
+/// Topics on the volume. Implemented over the controller's files; by a map in tests.
+pub trait Catalogue: Send + Sync + Debug + 'static {
+    /// Every topic that exists, in order of names.
+    fn topics(&self) -> Vec<CatalogueTopic>;
+    /// Creates a topic, durably.
+    fn create<'a>(
+        &'a self,
+        name: &'a str,
+        partitions: u32,
+        configs: BTreeMap<String, String>,
+    ) -> BoxFuture<'a, Result<CatalogueTopic, TopicError>>;
+    /// Checks what `create` would check of a name.
+    fn check(&self, name: &str, partitions: u32) -> Result<(), TopicError>;
+    /// Deletes a topic, durably.
+    fn delete(&self, id: Uuid) -> BoxFuture<'_, Result<(), TopicError>>;
+    /// Whether Kafka allows the name.
+    fn valid_name(&self, name: &str) -> bool;
+    /// Whether there is a tombstone of this id: the only proof that a topic is gone.
+    fn is_deleted(&self, id: Uuid) -> bool;
+    /// Whether a topic of this name exists but its files are damaged.
+    fn is_damaged(&self, name: &str) -> bool;
+}

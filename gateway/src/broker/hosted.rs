@@ -1,0 +1,257 @@
+//! Topics that this broker serves, and their life: hosted at start, created, deleted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use kafka_protocol::protocol::StrBytes;
+use parking_lot::RwLock;
+use store_adapter::ids::{LogId, ShardId};
+use store_adapter::store::StoreError;
+use uuid::Uuid;
+
+use super::{Broker, CatalogueTopic, TopicError};
+use crate::partition::validate::TopicRules;
+use crate::partition::{AppendError, Lane, Partition};
+use crate::topic_config;
+
+/// A topic to be created.
+#[derive(Debug, Clone)]
+pub struct NewTopic {
+    /// Name.
+    pub name: String,
+    /// Partition count, at least 1.
+    pub partitions: u32,
+    /// Topic configs, by Kafka's names.
+    pub configs: BTreeMap<String, String>,
+}
+
+/// A topic that is served.
+#[derive(Debug)]
+pub struct HostedTopic {
+    /// Name.
+    pub name: StrBytes,
+    /// Topic id.
+    pub id: Uuid,
+    /// What its batches must be like.
+    pub rules: TopicRules,
+    /// Its partitions; an error where one could not be opened.
+    pub partitions: Vec<Result<Arc<Partition>, AppendError>>,
+}
+
+impl HostedTopic {
+    /// A partition by its number; `None` when the topic has none of that number.
+    pub fn partition(&self, index: i32) -> Option<Result<Arc<Partition>, AppendError>> {
+        self.partitions.get(usize::try_from(index).ok()?).cloned()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Topics {
+    by_name: BTreeMap<StrBytes, Arc<HostedTopic>>,
+    by_id: BTreeMap<Uuid, Arc<HostedTopic>>,
+}
+
+/// Everything hosted. Names are copies, never slices of a frame.
+#[derive(Debug, Default)]
+pub(super) struct Hosted {
+    topics: RwLock<Topics>,
+    lanes: parking_lot::Mutex<BTreeMap<ShardId, Lane>>,
+    /// Creation and deletion, one at a time.
+    changing: tokio::sync::Mutex<()>,
+}
+
+impl Hosted {
+    /// Every partition that is open, in order of topic names.
+    pub(super) fn partitions(&self) -> Vec<Arc<Partition>> {
+        let topics = self.topics.read();
+        topics
+            .by_name
+            .values()
+            .flat_map(|topic| topic.partitions.iter())
+            .filter_map(|partition| partition.as_ref().ok().cloned())
+            .collect()
+    }
+
+    fn insert(&self, topic: HostedTopic) {
+        let topic = Arc::new(topic);
+        let mut topics = self.topics.write();
+        topics.by_name.insert(topic.name.clone(), topic.clone());
+        topics.by_id.insert(topic.id, topic);
+    }
+
+    fn remove(&self, id: Uuid) -> Option<Arc<HostedTopic>> {
+        let mut topics = self.topics.write();
+        let topic = topics.by_id.remove(&id)?;
+        let name = topic.name.clone();
+        if topics
+            .by_name
+            .get(&name)
+            .is_some_and(|named| named.id == id)
+        {
+            topics.by_name.remove(&name);
+        }
+        Some(topic)
+    }
+}
+
+impl Broker {
+    /// A topic by name.
+    pub fn topic_by_name(&self, name: &StrBytes) -> Option<Arc<HostedTopic>> {
+        self.hosted.topics.read().by_name.get(name).cloned()
+    }
+
+    /// A topic by id.
+    pub fn topic_by_id(&self, id: Uuid) -> Option<Arc<HostedTopic>> {
+        self.hosted.topics.read().by_id.get(&id).cloned()
+    }
+
+    /// Every topic, in order of names.
+    pub fn topics(&self) -> Vec<Arc<HostedTopic>> {
+        self.hosted
+            .topics
+            .read()
+            .by_name
+            .values()
+            .cloned()
+            .collect()
+    }
+
+    /// Whether Kafka allows the name.
+    pub fn valid_topic_name(&self, name: &str) -> bool {
+        self.catalogue.valid_name(name)
+    }
+
+    /// Creates and opens a topic; with `validate_only` only checks. The id of the new topic.
+    pub async fn create_topic(
+        self: &Arc<Self>,
+        new: NewTopic,
+        validate_only: bool,
+    ) -> Result<Option<Uuid>, TopicError> {
+        topic_config::rules(&self.config.topic_defaults, &new.configs)?;
+        self.catalogue.check(&new.name, new.partitions)?;
+        if validate_only {
+            return Ok(None);
+        }
+        let _one_at_a_time = self.hosted.changing.lock().await;
+        let topic = self
+            .catalogue
+            .create(&new.name, new.partitions, new.configs)
+            .await?;
+        let id = topic.id;
+        self.host(topic).await;
+        Ok(Some(id))
+    }
+
+    /// Creates a topic that a client asked about. Another one who did so first is no error.
+    pub(crate) async fn auto_create(self: &Arc<Self>, name: &StrBytes) -> Result<(), TopicError> {
+        let new = NewTopic {
+            name: name.to_string(),
+            partitions: self.config.num_partitions,
+            configs: BTreeMap::new(),
+        };
+        match self.create_topic(new, false).await {
+            Ok(_) => Ok(()),
+            Err(TopicError::Exists(_)) if self.topic_by_name(name).is_some() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a topic: the tombstone is durable before the topic stops being served.
+    pub(crate) async fn delete_topic(&self, id: Uuid) -> Result<(), TopicError> {
+        let _one_at_a_time = self.hosted.changing.lock().await;
+        self.catalogue.delete(id).await?;
+        let Some(topic) = self.hosted.remove(id) else {
+            return Ok(());
+        };
+        for partition in topic.partitions.iter().flatten() {
+            partition.close(AppendError::NotLeader);
+        }
+        if let Err(error) = self.store.delete(id).await {
+            tracing::warn!(topic = %id, %error, "records of a deleted topic not deleted yet");
+        }
+        Ok(())
+    }
+
+    pub(super) async fn host_catalogue(self: &Arc<Self>) {
+        let topics = self.catalogue.topics();
+        self.delete_leftovers(&topics).await;
+        // Many at a time, so that their fences share commits; in order, so that every start is
+        // the same.
+        let mut topics = topics.into_iter();
+        loop {
+            let some: Vec<_> = topics.by_ref().take(64).collect();
+            if some.is_empty() {
+                return;
+            }
+            let opening: FuturesOrdered<_> =
+                some.into_iter().map(|topic| self.host(topic)).collect();
+            opening.collect::<Vec<()>>().await;
+        }
+    }
+
+    /// Logs whose topic was deleted before their records were.
+    async fn delete_leftovers(&self, topics: &[CatalogueTopic]) {
+        let Ok(logs) = self.store.list().await else {
+            return;
+        };
+        let mut gone: Vec<Uuid> = logs.iter().map(|log| log.id.topic).collect();
+        gone.dedup();
+        gone.retain(|id| {
+            !topics.iter().any(|topic| topic.id == *id) && self.catalogue.is_deleted(*id)
+        });
+        for id in gone {
+            if let Err(error) = self.store.delete(id).await {
+                tracing::warn!(topic = %id, %error, "records of a deleted topic not deleted yet");
+            }
+        }
+    }
+
+    async fn host(&self, topic: CatalogueTopic) {
+        let rules = topic_config::rules(&self.config.topic_defaults, &topic.configs)
+            .unwrap_or_else(|error| {
+                tracing::warn!(topic = topic.name, %error, "stored topic config without effect");
+                self.config.topic_defaults.clone()
+            });
+        let name: Arc<str> = topic.name.as_str().into();
+        let opening: FuturesOrdered<_> = (0_u32..)
+            .zip(&topic.partitions)
+            .map(|(partition, (shard, epoch))| {
+                let id = LogId {
+                    topic: topic.id,
+                    partition,
+                };
+                let (name, shard, epoch) = (name.clone(), *shard, *epoch);
+                async move {
+                    self.store.create(id, &name, shard).await?;
+                    let deps = self.deps(self.lane(shard));
+                    let expiration = self.config.producer_id_expiration_ms;
+                    Partition::open(id, name, epoch, expiration, deps).await
+                }
+            })
+            .collect();
+        let partitions = opening
+            .map(|opened: Result<Arc<Partition>, StoreError>| {
+                opened.map_err(|error| {
+                    tracing::error!(topic = &*name, %error, "partition not opened");
+                    AppendError::from(error)
+                })
+            })
+            .collect()
+            .await;
+        let hosted = HostedTopic {
+            name: StrBytes::from_string(topic.name),
+            id: topic.id,
+            rules,
+            partitions,
+        };
+        self.hosted.insert(hosted);
+    }
+
+    fn lane(&self, shard: ShardId) -> Lane {
+        let mut lanes = self.hosted.lanes.lock();
+        let new = || Lane::start(&self.env, &format!("lane-{}", shard.0)).0;
+        lanes.entry(shard).or_insert_with(new).clone()
+    }
+}

@@ -1,0 +1,237 @@
+//! The broker: what handlers work on. Cut at the decoded request: [`Broker::call`] is the whole
+//! gateway without sockets, and the simulation drives exactly this.
+
+mod catalogue;
+mod error;
+mod hosted;
+mod node;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use coordinator::service::producer_ids::ProducerIds;
+use kafka_protocol::protocol::StrBytes;
+use parking_lot::Mutex;
+use store_adapter::ids::BrokerId;
+use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::store::LogStore;
+use tokio_util::sync::CancellationToken;
+
+pub use catalogue::{Catalogue, CatalogueTopic};
+pub use error::TopicError;
+pub use hosted::{HostedTopic, NewTopic};
+pub use node::{NodeCatalogue, NodeSnapshots};
+
+use self::hosted::Hosted;
+use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
+use crate::fetch_session::FetchSessions;
+use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
+
+/// What of the configuration the broker's services use.
+#[derive(Debug, Clone)]
+pub struct BrokerConfig {
+    /// `num.partitions`.
+    pub num_partitions: u32,
+    /// `auto.create.topics.enable`.
+    pub auto_create_topics: bool,
+    /// `fetch.max.bytes`.
+    pub fetch_max_bytes: usize,
+    /// `max.incremental.fetch.session.cache.slots`.
+    pub fetch_session_slots: usize,
+    /// `producer.id.expiration.ms`.
+    pub producer_id_expiration_ms: i64,
+    /// `producer.id.expiration.check.interval.ms`.
+    pub producer_id_check_interval: std::time::Duration,
+    /// Rules of topics that set none of their own.
+    pub topic_defaults: crate::partition::validate::TopicRules,
+}
+
+/// What clients are told of a listener.
+#[derive(Debug, Clone)]
+pub struct Advertised {
+    /// Host name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+/// What a broker is made of. Every part is needed.
+#[derive(Debug)]
+pub struct BrokerParts {
+    /// Clock, tasks, randomness.
+    pub env: Env,
+    /// This broker's number.
+    pub id: BrokerId,
+    /// The cluster's id.
+    pub cluster_id: String,
+    /// Settings.
+    pub config: BrokerConfig,
+    /// Advertised addresses, by index of the listener.
+    pub listeners: Vec<Advertised>,
+    /// Topics on the volume.
+    pub catalogue: Arc<dyn Catalogue>,
+    /// The records; its shards are open.
+    pub store: Arc<dyn LogStore>,
+    /// Producer ids.
+    pub producer_ids: ProducerIds,
+    /// Snapshot files.
+    pub snapshots: Arc<dyn SnapshotFiles>,
+}
+
+/// A running broker.
+#[derive(Debug)]
+pub struct Broker {
+    env: Env,
+    id: BrokerId,
+    cluster_id: StrBytes,
+    config: BrokerConfig,
+    listeners: Vec<(StrBytes, i32)>,
+    catalogue: Arc<dyn Catalogue>,
+    store: Arc<dyn LogStore>,
+    producer_ids: ProducerIds,
+    snapshots: Arc<dyn SnapshotFiles>,
+    sessions: Mutex<FetchSessions>,
+    hosted: Hosted,
+    stopping: CancellationToken,
+}
+
+impl Broker {
+    /// Opens every partition of the catalogue and starts the background work. Damaged partitions
+    /// are reported and answered with an error; the others serve.
+    pub async fn start(parts: BrokerParts) -> Arc<Self> {
+        let listeners = parts
+            .listeners
+            .into_iter()
+            .map(|listener| {
+                (
+                    StrBytes::from_string(listener.host),
+                    i32::from(listener.port),
+                )
+            })
+            .collect();
+        let broker = Arc::new(Self {
+            sessions: Mutex::new(FetchSessions::new(parts.config.fetch_session_slots)),
+            env: parts.env,
+            id: parts.id,
+            cluster_id: StrBytes::from_string(parts.cluster_id),
+            config: parts.config,
+            listeners,
+            catalogue: parts.catalogue,
+            store: parts.store,
+            producer_ids: parts.producer_ids,
+            snapshots: parts.snapshots,
+            hosted: Hosted::default(),
+            stopping: CancellationToken::new(),
+        });
+        broker.host_catalogue().await;
+        broker.start_expiry();
+        broker
+    }
+
+    /// Runs the first stage of a request; the second is inside the answer.
+    pub fn call(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        request: ApiRequest,
+    ) -> Staged<ApiResponse> {
+        crate::handlers::dispatch(self, context, request)
+    }
+
+    /// Answers long polls with what there is, and refuses to open anything new.
+    pub fn begin_stop(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Writes snapshots of what changed, and closes the store. Requests must be drained.
+    pub async fn relinquish(&self) {
+        self.begin_stop();
+        for partition in self.hosted.partitions() {
+            partition.relinquish().await;
+        }
+        if let Err(error) = self.store.close().await {
+            tracing::error!(%error, "the store did not close cleanly");
+        }
+    }
+
+    /// Completes when the broker begins to stop.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + '_ {
+        self.stopping.cancelled()
+    }
+
+    /// This broker's number.
+    pub fn id(&self) -> BrokerId {
+        self.id
+    }
+
+    /// The cluster's id.
+    pub fn cluster_id(&self) -> StrBytes {
+        self.cluster_id.clone()
+    }
+
+    /// Settings.
+    pub fn config(&self) -> &BrokerConfig {
+        &self.config
+    }
+
+    /// Clock, tasks, randomness.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// The records.
+    pub fn store(&self) -> &Arc<dyn LogStore> {
+        &self.store
+    }
+
+    /// Fetch sessions. The lock is never held across an await.
+    pub(crate) fn sessions(&self) -> &Mutex<FetchSessions> {
+        &self.sessions
+    }
+
+    /// Producer ids.
+    pub(crate) fn producer_ids(&self) -> &ProducerIds {
+        &self.producer_ids
+    }
+
+    /// The advertised address of a listener: the one that the client used.
+    pub(crate) fn address(&self, listener: usize) -> (StrBytes, i32) {
+        self.listeners
+            .get(listener)
+            .or(self.listeners.first())
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    fn start_expiry(self: &Arc<Self>) {
+        let broker = Arc::downgrade(self);
+        let env = self.env.clone();
+        let interval = self.config.producer_id_check_interval;
+        let stopping = self.stopping.clone();
+        let task: BoxFuture<'static, ()> = Box::pin(async move {
+            loop {
+                tokio::select! {
+                    biased;
+                    () = stopping.cancelled() => return,
+                    () = env.clock.sleep(interval) => {}
+                }
+                let Some(broker) = broker.upgrade() else {
+                    return;
+                };
+                let now_ms = env.clock.wall_ms();
+                for partition in broker.hosted.partitions() {
+                    partition.expire_producers(now_ms);
+                }
+            }
+        });
+        drop(self.env.runtime.spawn("producer-expiry", task));
+    }
+
+    fn deps(&self, lane: Lane) -> PartitionDeps {
+        PartitionDeps {
+            env: self.env.clone(),
+            store: self.store.clone(),
+            lane,
+            snapshots: self.snapshots.clone(),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! From reasons to Kafka's codes, given api and version. The only place that chooses a code for a
+//! domain error: every match is exhaustive, so a new reason cannot be forgotten.
+
+mod validation;
+
+use kafka_protocol::error::ResponseError;
+
+pub use validation::{validate, validate_has_log_start};
+
+use crate::broker::TopicError;
+use crate::partition::{AppendError, ReadError};
+
+/// Produce. A code must be one that a client of that version knows, and librdkafka has an action
+/// for: never 89, and 51 only from v12 on.
+pub fn append(error: &AppendError, version: i16) -> ResponseError {
+    debug_assert!((0..=13).contains(&version), "Produce v{version}");
+    match error {
+        AppendError::OutOfOrderSequence => ResponseError::OutOfOrderSequenceNumber,
+        // Never 90 on Produce: it kills a Java producer.
+        AppendError::StaleEpoch => ResponseError::InvalidProducerEpoch,
+        AppendError::InvalidTxnState => ResponseError::InvalidTxnState,
+        AppendError::InvalidRecord => ResponseError::InvalidRecord,
+        AppendError::UnknownTransactionalId => ResponseError::InvalidProducerIdMapping,
+        AppendError::NotLeader => ResponseError::NotLeaderOrFollower,
+        AppendError::Settling | AppendError::Uncertain | AppendError::TimedOut => {
+            ResponseError::RequestTimedOut
+        }
+        AppendError::TooLarge => ResponseError::MessageTooLarge,
+        AppendError::Full | AppendError::Storage(_) => ResponseError::KafkaStorageError,
+    }
+}
+
+/// Whether an error answer of Produce carries the real log start: those raised while appending do.
+pub fn has_log_start(error: &AppendError) -> bool {
+    match error {
+        AppendError::OutOfOrderSequence
+        | AppendError::StaleEpoch
+        | AppendError::InvalidTxnState
+        | AppendError::InvalidRecord => true,
+        AppendError::UnknownTransactionalId
+        | AppendError::NotLeader
+        | AppendError::Settling
+        | AppendError::Uncertain
+        | AppendError::TimedOut
+        | AppendError::TooLarge
+        | AppendError::Full
+        | AppendError::Storage(_) => false,
+    }
+}
+
+/// Fetch and ListOffsets.
+pub fn read(error: &ReadError) -> ResponseError {
+    match error {
+        ReadError::OffsetOutOfRange => ResponseError::OffsetOutOfRange,
+        ReadError::FencedLeaderEpoch => ResponseError::FencedLeaderEpoch,
+        ReadError::UnknownLeaderEpoch => ResponseError::UnknownLeaderEpoch,
+        ReadError::NotLeader => ResponseError::NotLeaderOrFollower,
+        ReadError::Storage(_) => ResponseError::KafkaStorageError,
+    }
+}
+
+/// A partition that exists but is not open: in Metadata, Fetch and ListOffsets.
+pub fn unavailable_partition(error: &AppendError) -> ResponseError {
+    match error {
+        AppendError::Storage(_) | AppendError::Full => ResponseError::KafkaStorageError,
+        AppendError::OutOfOrderSequence
+        | AppendError::StaleEpoch
+        | AppendError::InvalidTxnState
+        | AppendError::InvalidRecord
+        | AppendError::UnknownTransactionalId
+        | AppendError::NotLeader
+        | AppendError::Settling
+        | AppendError::Uncertain
+        | AppendError::TimedOut
+        | AppendError::TooLarge => ResponseError::NotLeaderOrFollower,
+    }
+}
+
+/// CreateTopics and DeleteTopics.
+pub fn topic(error: &TopicError) -> ResponseError {
+    match error {
+        TopicError::InvalidName(_) => ResponseError::InvalidTopicException,
+        TopicError::Exists(_) => ResponseError::TopicAlreadyExists,
+        TopicError::Unknown => ResponseError::UnknownTopicOrPartition,
+        TopicError::TooManyPartitions { .. } | TopicError::NoRoom(_) => {
+            ResponseError::InvalidPartitions
+        }
+        TopicError::InvalidConfig(_) => ResponseError::InvalidConfig,
+        TopicError::NotController => ResponseError::NotController,
+        TopicError::Unavailable(_) => ResponseError::RequestTimedOut,
+    }
+}

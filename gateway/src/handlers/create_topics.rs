@@ -1,0 +1,157 @@
+//! CreateTopics (key 19), versions 2 to 7. v4 defaults by -1; v5 configs in the answer; v7 ids.
+//!
+//! Differences from Kafka: any replication factor is accepted, and the answer reports the one
+//! replica that there is. A topic config whose mechanism is not there is refused with 40, never
+//! silently ignored.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
+use kafka_protocol::messages::{CreateTopicsRequest, CreateTopicsResponse};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::api::{ApiResponse, RequestContext, Staged};
+use crate::broker::{Broker, NewTopic};
+use crate::error_code;
+
+/// What an answer says of configs that the caller may not see; without an authorizer: none.
+const REPLICAS: i16 = 1;
+
+pub(crate) fn handle(
+    broker: &Arc<Broker>,
+    _context: &RequestContext,
+    request: CreateTopicsRequest,
+) -> Staged<ApiResponse> {
+    let broker = broker.clone();
+    Staged::Later(Box::pin(async move {
+        let mut named = BTreeMap::new();
+        for topic in &request.topics {
+            *named.entry(topic.name.clone()).or_insert(0_usize) += 1;
+        }
+        let mut response = CreateTopicsResponse::default();
+        for topic in request.topics {
+            let name = topic.name.clone();
+            let repeated = named.get(&name).is_some_and(|times| *times > 1);
+            let outcome = if repeated {
+                Err(Refusal::new(
+                    ResponseError::InvalidRequest,
+                    "Duplicate topic name.",
+                ))
+            } else {
+                create(&broker, topic, request.validate_only).await
+            };
+            let mut result = outcome.unwrap_or_else(Refusal::into_result);
+            result.name = name;
+            response.topics.push(result);
+        }
+        ApiResponse::CreateTopics(Box::new(response))
+    }))
+}
+
+struct Refusal {
+    code: ResponseError,
+    message: String,
+}
+
+impl Refusal {
+    fn new(code: ResponseError, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    fn into_result(self) -> CreatableTopicResult {
+        let mut result = CreatableTopicResult::default();
+        result.error_code = self.code.code();
+        result.error_message = Some(StrBytes::from_string(self.message));
+        result.num_partitions = -1;
+        result.replication_factor = -1;
+        result.configs = None;
+        result
+    }
+}
+
+async fn create(
+    broker: &Arc<Broker>,
+    asked: CreatableTopic,
+    validate_only: bool,
+) -> Result<CreatableTopicResult, Refusal> {
+    let partitions = partitions(broker, &asked)?;
+    let configs = asked
+        .configs
+        .iter()
+        .filter_map(|config| {
+            config
+                .value
+                .as_ref()
+                .map(|value| (config.name.to_string(), value.to_string()))
+        })
+        .collect();
+    let topic = NewTopic {
+        name: asked.name.to_string(),
+        partitions,
+        configs,
+    };
+    let created = broker
+        .create_topic(topic, validate_only)
+        .await
+        .map_err(|error| Refusal::new(error_code::topic(&error), error.to_string()))?;
+    let mut result = CreatableTopicResult::default();
+    result.topic_id = created.unwrap_or_default();
+    result.num_partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
+    result.replication_factor = REPLICAS;
+    result.configs = Some(Vec::new());
+    Ok(result)
+}
+
+/// Partition count from the count, the default, or a manual assignment to this broker.
+fn partitions(broker: &Broker, asked: &CreatableTopic) -> Result<u32, Refusal> {
+    if asked.assignments.is_empty() {
+        return match asked.num_partitions {
+            -1 => Ok(broker.config().num_partitions),
+            n if n > 0 => Ok(n.unsigned_abs()),
+            _ => Err(Refusal::new(
+                ResponseError::InvalidPartitions,
+                "Number of partitions was set to an invalid non-positive value.",
+            )),
+        };
+    }
+    if asked.num_partitions != -1 || asked.replication_factor != -1 {
+        return Err(Refusal::new(
+            ResponseError::InvalidRequest,
+            "A manual assignment excludes a partition count and a replication factor.",
+        ));
+    }
+    let mut indices: Vec<i32> = asked
+        .assignments
+        .iter()
+        .map(|a| a.partition_index)
+        .collect();
+    indices.sort_unstable();
+    let consecutive = indices
+        .iter()
+        .zip(0_i32..)
+        .all(|(index, wanted)| *index == wanted);
+    if !consecutive {
+        return Err(Refusal::new(
+            ResponseError::InvalidReplicaAssignment,
+            "Partitions must be numbered from 0 without a gap.",
+        ));
+    }
+    let here = broker.id().0;
+    let known = asked
+        .assignments
+        .iter()
+        .all(|a| !a.broker_ids.is_empty() && a.broker_ids.iter().all(|id| id.0 == here));
+    if !known {
+        return Err(Refusal::new(
+            ResponseError::InvalidReplicaAssignment,
+            format!("Only broker {here} is there to assign replicas to."),
+        ));
+    }
+    Ok(u32::try_from(indices.len()).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,328 @@
+//! Fetch (key 1), versions 4 to 18.
+//!
+//! v7 sessions; v9 leader epoch fencing; v12 last fetched epoch; v13 topics by id; v16 node
+//! endpoints. Whole batches only; the first non-empty partition returns its first batch even above
+//! both limits; later ones stay within them. A long poll waits for the high watermark, or the last
+//! stable offset, of what was asked for.
+//!
+//! Differences from Kafka: negative byte limits are read as 0 (Kafka answers -1).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{Either, select, select_all};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::FetchRequest;
+use uuid::Uuid;
+
+use crate::api::{ApiResponse, RequestContext, Staged};
+use crate::broker::{Broker, HostedTopic};
+use crate::error_code;
+use crate::fetch_session::{
+    Answered, FetchKey, FetchPlan, FetchWish, SessionError, SessionRequest,
+};
+use crate::partition::{Isolation, Partition};
+use crate::wire::fetch::{FetchPartitionReply, FetchReply, FetchTopicReply};
+
+/// What holds for the whole request.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    max_bytes: usize,
+    min_bytes: usize,
+    max_wait: Duration,
+    isolation: Isolation,
+}
+
+/// A wish with the partition behind it.
+struct Target {
+    key: FetchKey,
+    wish: FetchWish,
+    topic: Option<Arc<HostedTopic>>,
+    partition: Result<Arc<Partition>, ResponseError>,
+}
+
+pub(crate) fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: FetchRequest,
+) -> Staged<ApiResponse> {
+    let by_id = context.version >= 13;
+    let limits = limits(broker, &request);
+    let session = session_request(request, by_id);
+    let now = broker.env().clock.monotonic();
+    let random = broker.env().random.next_u64();
+    let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let plan = broker.sessions().lock().plan(session, now_ms, random);
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => return Staged::Now(refused(error)),
+    };
+    let broker = broker.clone();
+    Staged::Later(Box::pin(async move {
+        let session_id = plan.session_id;
+        let incremental = plan.incremental;
+        let targets = targets(&broker, plan, by_id);
+        let read = poll(&broker, &targets, limits).await;
+        ApiResponse::Fetch(Box::new(assemble(
+            &broker,
+            session_id,
+            incremental,
+            targets,
+            read,
+        )))
+    }))
+}
+
+fn limits(broker: &Broker, request: &FetchRequest) -> Limits {
+    let bytes = |n: i32| usize::try_from(n).unwrap_or(0);
+    let max_bytes = bytes(request.max_bytes).min(broker.config().fetch_max_bytes);
+    Limits {
+        max_bytes,
+        min_bytes: bytes(request.min_bytes).min(max_bytes),
+        max_wait: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0)),
+        isolation: Isolation::from_wire(request.isolation_level),
+    }
+}
+
+fn session_request(request: FetchRequest, by_id: bool) -> SessionRequest {
+    let mut wishes = Vec::new();
+    for topic in request.topics {
+        for partition in topic.partitions {
+            let key = FetchKey {
+                topic_id: if by_id { topic.topic_id } else { Uuid::nil() },
+                name: topic.topic.0.clone(),
+                partition: partition.partition,
+            };
+            let wish = FetchWish {
+                fetch_offset: partition.fetch_offset,
+                max_bytes: partition.partition_max_bytes,
+                current_leader_epoch: partition.current_leader_epoch,
+                last_fetched_epoch: partition.last_fetched_epoch,
+            };
+            wishes.push((key, wish));
+        }
+    }
+    let mut forgotten = Vec::new();
+    for topic in request.forgotten_topics_data {
+        for partition in topic.partitions {
+            forgotten.push(FetchKey {
+                topic_id: if by_id { topic.topic_id } else { Uuid::nil() },
+                name: topic.topic.0.clone(),
+                partition,
+            });
+        }
+    }
+    SessionRequest {
+        session_id: request.session_id,
+        epoch: request.session_epoch,
+        by_id,
+        wishes,
+        forgotten,
+    }
+}
+
+fn refused(error: SessionError) -> ApiResponse {
+    let code = match error {
+        SessionError::NotFound => ResponseError::FetchSessionIdNotFound,
+        SessionError::InvalidEpoch => ResponseError::InvalidFetchSessionEpoch,
+        SessionError::TopicIdMismatch => ResponseError::FetchSessionTopicIdError,
+    };
+    ApiResponse::Fetch(Box::new(FetchReply {
+        error_code: code.code(),
+        ..FetchReply::default()
+    }))
+}
+
+fn targets(broker: &Broker, plan: FetchPlan, by_id: bool) -> Vec<Target> {
+    let find = |key: &FetchKey| {
+        if by_id {
+            broker.topic_by_id(key.topic_id)
+        } else {
+            broker.topic_by_name(&key.name)
+        }
+    };
+    plan.wishes
+        .into_iter()
+        .map(|(key, wish)| {
+            let topic = find(&key);
+            let partition = match &topic {
+                None if by_id => Err(ResponseError::UnknownTopicId),
+                None => Err(ResponseError::UnknownTopicOrPartition),
+                Some(topic) => match topic.partition(key.partition) {
+                    None => Err(ResponseError::UnknownTopicOrPartition),
+                    Some(led) => led.map_err(|e| error_code::unavailable_partition(&e)),
+                },
+            };
+            Target {
+                key,
+                wish,
+                topic,
+                partition,
+            }
+        })
+        .collect()
+}
+
+/// Reads, and while there is too little and no error, waits for more.
+async fn poll(broker: &Broker, targets: &[Target], limits: Limits) -> Vec<FetchPartitionReply> {
+    let mut deadline = broker.env().clock.sleep(limits.max_wait);
+    loop {
+        // Subscribed before the read, so that nothing between the two is missed.
+        let mut watches: Vec<_> = targets
+            .iter()
+            .filter_map(|target| target.partition.as_ref().ok().map(|led| led.watch()))
+            .collect();
+        let replies = read_all(targets, limits).await;
+        let bytes: usize = replies
+            .iter()
+            .flat_map(|reply| &reply.records)
+            .map(Bytes::len)
+            .sum();
+        let settled = replies
+            .iter()
+            .any(|reply| reply.error_code != 0 || reply.diverging_epoch.is_some());
+        let enough = bytes >= limits.min_bytes;
+        if enough || settled || limits.max_wait.is_zero() || watches.is_empty() {
+            return replies;
+        }
+        let changed = select_all(watches.iter_mut().map(|watch| Box::pin(watch.changed())));
+        let stopping = Box::pin(broker.stopping());
+        match select(select(changed, stopping), deadline).await {
+            Either::Left((Either::Left(_), timer)) => deadline = timer,
+            // The broker stops: answer with what there is.
+            Either::Left((Either::Right(_), _)) | Either::Right(_) => return replies,
+        }
+    }
+}
+
+async fn read_all(targets: &[Target], limits: Limits) -> Vec<FetchPartitionReply> {
+    let mut left = limits.max_bytes;
+    let mut any = false;
+    let mut replies = Vec::with_capacity(targets.len());
+    for target in targets {
+        let reply = match &target.partition {
+            Ok(partition) => read_one(partition, target, limits, left, any).await,
+            Err(code) => Err(*code),
+        };
+        let reply = reply.unwrap_or_else(|code| failed(target.key.partition, code));
+        let bytes: usize = reply.records.iter().map(Bytes::len).sum();
+        any |= bytes > 0;
+        left = left.saturating_sub(bytes);
+        replies.push(reply);
+    }
+    replies
+}
+
+async fn read_one(
+    partition: &Partition,
+    target: &Target,
+    limits: Limits,
+    left: usize,
+    any: bool,
+) -> Result<FetchPartitionReply, ResponseError> {
+    let wish = &target.wish;
+    partition
+        .check_leader_epoch(wish.current_leader_epoch)
+        .map_err(|error| error_code::read(&error))?;
+    let limit = usize::try_from(wish.max_bytes).unwrap_or(0).min(left);
+    if any && limit == 0 {
+        let visible = partition.visible();
+        return Ok(reply(target.key.partition, visible, limits.isolation));
+    }
+    let outcome = partition
+        .read(wish.fetch_offset, limit, limits.isolation)
+        .await
+        .map_err(|error| error_code::read(&error))?;
+    let mut reply = reply(target.key.partition, outcome.visible, limits.isolation);
+    let first = outcome.batches.first().map_or(0, |batch| batch.bytes.len());
+    if !any || first <= limit {
+        reply.records = outcome
+            .batches
+            .into_iter()
+            .map(|batch| batch.bytes)
+            .collect();
+        reply.aborted_transactions = outcome.aborted;
+    }
+    Ok(reply)
+}
+
+fn reply(
+    partition: i32,
+    visible: crate::partition::Visible,
+    isolation: Isolation,
+) -> FetchPartitionReply {
+    FetchPartitionReply {
+        partition,
+        error_code: 0,
+        high_watermark: visible.high_watermark,
+        last_stable_offset: visible.last_stable,
+        log_start_offset: visible.log_start,
+        diverging_epoch: None,
+        current_leader: None,
+        aborted_transactions: (isolation == Isolation::ReadCommitted).then(Vec::new),
+        records: Vec::new(),
+    }
+}
+
+fn failed(partition: i32, code: ResponseError) -> FetchPartitionReply {
+    FetchPartitionReply {
+        partition,
+        error_code: code.code(),
+        high_watermark: -1,
+        last_stable_offset: -1,
+        log_start_offset: -1,
+        diverging_epoch: None,
+        current_leader: None,
+        aborted_transactions: None,
+        records: Vec::new(),
+    }
+}
+
+/// Groups the answers by topic; an incremental answer leaves out what did not change.
+fn assemble(
+    broker: &Broker,
+    session_id: i32,
+    incremental: bool,
+    targets: Vec<Target>,
+    replies: Vec<FetchPartitionReply>,
+) -> FetchReply {
+    let mut topics: Vec<FetchTopicReply> = Vec::new();
+    let mut place: BTreeMap<(Uuid, String), usize> = BTreeMap::new();
+    let mut sessions = broker.sessions().lock();
+    for (target, reply) in targets.into_iter().zip(replies) {
+        let answered = Answered {
+            high_watermark: reply.high_watermark,
+            log_start: reply.log_start_offset,
+            has_records: !reply.records.is_empty(),
+            has_error: reply.error_code != 0 || reply.diverging_epoch.is_some(),
+        };
+        let news = session_id == 0 || sessions.answer(session_id, &target.key, answered);
+        if incremental && !news {
+            continue;
+        }
+        let name = target
+            .topic
+            .map_or(target.key.name, |topic| topic.name.clone());
+        let at = *place
+            .entry((target.key.topic_id, name.to_string()))
+            .or_insert_with(|| {
+                topics.push(FetchTopicReply {
+                    name,
+                    topic_id: target.key.topic_id,
+                    partitions: Vec::new(),
+                });
+                topics.len() - 1
+            });
+        if let Some(topic) = topics.get_mut(at) {
+            topic.partitions.push(reply);
+        }
+    }
+    FetchReply {
+        error_code: 0,
+        session_id,
+        topics,
+        node_endpoints: Vec::new(),
+    }
+}

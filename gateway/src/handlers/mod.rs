@@ -1,0 +1,39 @@
+//! One API key, one file. A handler returns its answer; it never writes to a connection.
+
+pub mod api_versions;
+mod create_topics;
+mod delete_topics;
+mod fetch;
+mod find_coordinator;
+mod init_producer_id;
+mod list_offsets;
+mod metadata;
+mod produce;
+
+use std::sync::Arc;
+
+use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
+use crate::broker::Broker;
+use crate::features::Features;
+
+/// Runs the first stage of a request.
+pub(crate) fn dispatch(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: ApiRequest,
+) -> Staged<ApiResponse> {
+    match request {
+        ApiRequest::Produce(request) => produce::handle(broker, context, *request),
+        ApiRequest::Fetch(request) => fetch::handle(broker, context, *request),
+        ApiRequest::ListOffsets(request) => list_offsets::handle(broker, context, *request),
+        ApiRequest::Metadata(request) => metadata::handle(broker, context, *request),
+        ApiRequest::FindCoordinator(request) => find_coordinator::handle(broker, context, &request),
+        ApiRequest::ApiVersions(request) => {
+            let response = api_versions::answer(context, &request, &Features::current());
+            Staged::Now(ApiResponse::ApiVersions(Box::new(response)))
+        }
+        ApiRequest::CreateTopics(request) => create_topics::handle(broker, context, *request),
+        ApiRequest::DeleteTopics(request) => delete_topics::handle(broker, context, *request),
+        ApiRequest::InitProducerId(request) => init_producer_id::handle(broker, context, &request),
+    }
+}

@@ -1,0 +1,131 @@
+//! One partition that this broker leads: producer state, bounds, the append path and reads.
+//!
+//! Invariants, cited by asserts, tests and checkers:
+//! - `INV-P1` a batch is classified and queued under the partition lock; the lock is never held
+//!   across a write, an fsync or an await.
+//! - `INV-P2` the durable window, the high watermark and the last stable offset move when the
+//!   commit is known, never at append.
+//! - `INV-P3` a failed or uncertain commit fails every batch queued behind it, drops the tail, and
+//!   the log's end is read again before the next batch is classified.
+//!
+//! Lock order: the partition lock is taken alone, except that the store's queue is entered under
+//! it.
+
+mod append;
+mod error;
+mod lane;
+mod open;
+mod read;
+mod snapshot;
+pub mod validate;
+
+use std::sync::Arc;
+
+use coordinator::machine::producer::ProducerStates;
+use parking_lot::Mutex;
+use store_adapter::ids::{LeaderEpoch, LogId};
+use store_adapter::runtime::Env;
+use store_adapter::store::LogStore;
+use tokio::sync::watch;
+
+pub use append::{Appended, Ticket};
+pub use error::{AppendError, ReadError};
+pub use lane::Lane;
+pub use read::{Isolation, ListedOffset, ReadOutcome};
+pub use snapshot::{NoSnapshots, PartitionSnapshot, SnapshotFiles};
+
+/// What readers may see of a partition. All of it is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Visible {
+    /// First offset.
+    pub log_start: i64,
+    /// Behind the last durable record.
+    pub high_watermark: i64,
+    /// First offset of the earliest open transaction, or the high watermark.
+    pub last_stable: i64,
+}
+
+/// Whether the partition appends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Status {
+    /// It does.
+    Open,
+    /// A commit failed; the log's end is being read again.
+    Settling,
+    /// It does not until it is opened anew.
+    Closed(AppendError),
+}
+
+/// What the partition lock guards.
+#[derive(Debug)]
+struct State {
+    status: Status,
+    producers: ProducerStates,
+    /// Where the next batch goes: behind everything queued.
+    next_offset: i64,
+    /// Grows when the tail is dropped; a queued batch of an older generation has failed.
+    generation: u64,
+    /// Bytes that became durable since the last snapshot was taken.
+    bytes_since_snapshot: u64,
+}
+
+/// What a partition needs from around it.
+#[derive(Debug, Clone)]
+pub struct PartitionDeps {
+    /// Clock and tasks.
+    pub env: Env,
+    /// The records.
+    pub store: Arc<dyn LogStore>,
+    /// The lane of the partition's shard: applies commits in order.
+    pub lane: Lane,
+    /// Snapshot files on the volume.
+    pub snapshots: Arc<dyn SnapshotFiles>,
+}
+
+/// A partition that this broker leads.
+#[derive(Debug)]
+pub struct Partition {
+    id: LogId,
+    topic: Arc<str>,
+    epoch: LeaderEpoch,
+    deps: PartitionDeps,
+    state: Mutex<State>,
+    visible: watch::Sender<Visible>,
+}
+
+impl Partition {
+    /// The log.
+    pub fn id(&self) -> LogId {
+        self.id
+    }
+
+    /// The topic's name.
+    pub fn topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
+    /// The leader epoch under which the log was acquired.
+    pub fn epoch(&self) -> LeaderEpoch {
+        self.epoch
+    }
+
+    /// What readers may see now.
+    pub fn visible(&self) -> Visible {
+        *self.visible.borrow()
+    }
+
+    /// Follows what readers may see.
+    pub fn watch(&self) -> watch::Receiver<Visible> {
+        self.visible.subscribe()
+    }
+
+    /// Drops producers whose last append is older than `producer.id.expiration.ms`.
+    pub fn expire_producers(&self, now_ms: i64) {
+        self.state.lock().producers.expire(now_ms);
+    }
+
+    /// Ends appending: the topic is deleted or the broker stops.
+    pub fn close(&self, reason: AppendError) {
+        self.state.lock().status = Status::Closed(reason);
+    }
+}

@@ -1,0 +1,210 @@
+//! Opening a partition, and finding out where its log ends after a failed commit.
+//!
+//! The log is the truth: a snapshot is used only if the last batch it covers is in the log with
+//! that CRC; what lies behind it is replayed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator::machine::producer::{BatchMeta, Image, MarkerInfo, ProducerStates};
+use coordinator::volume::format::Restored;
+use parking_lot::Mutex;
+use store_adapter::batch::BatchHeader;
+use store_adapter::control::EndTxnMarker;
+use store_adapter::fault::{Fault, planted};
+use store_adapter::ids::{LeaderEpoch, LogId};
+use store_adapter::store::{Bounds, LogStore, StoreError, StoredBatch};
+use tokio::sync::watch;
+
+use super::{AppendError, Partition, PartitionDeps, State, Status, Visible};
+
+/// Bytes read at a time while replaying.
+const REPLAY_BYTES: usize = 1 << 20;
+/// Between two tries to find out where a log ends.
+const SETTLE_RETRY: Duration = Duration::from_millis(50);
+
+impl Partition {
+    /// Acquires the log under `epoch` and rebuilds producer state from snapshot and log.
+    pub async fn open(
+        id: LogId,
+        topic: Arc<str>,
+        epoch: LeaderEpoch,
+        expiration_ms: i64,
+        deps: PartitionDeps,
+    ) -> Result<Arc<Self>, StoreError> {
+        let log = deps.store.acquire(id, epoch).await?;
+        let image = match deps.snapshots.read(id).await {
+            Some(restored) if covers(&*deps.store, id, &restored, log.bounds).await? => {
+                restored.image
+            }
+            Some(_) => {
+                tracing::warn!(log = %id, "snapshot does not belong to the log: replaying it all");
+                Image::default()
+            }
+            None => Image::default(),
+        };
+        let mut producers = ProducerStates::restore(image, expiration_ms);
+        producers.trim(log.bounds.start);
+        let from = producers.log_end_offset().max(log.bounds.start);
+        replay(&*deps.store, id, &mut producers, from, log.bounds.end).await?;
+        let visible = Visible {
+            log_start: log.bounds.start,
+            high_watermark: log.bounds.end,
+            last_stable: producers.last_stable_offset(log.bounds.end),
+        };
+        Ok(Arc::new(Self {
+            id,
+            topic,
+            epoch,
+            deps,
+            state: Mutex::new(State {
+                status: Status::Open,
+                producers,
+                next_offset: log.bounds.end,
+                generation: 0,
+                bytes_since_snapshot: 0,
+            }),
+            visible: watch::Sender::new(visible),
+        }))
+    }
+
+    /// Starts reading the log's end again after a failed commit.
+    pub(super) fn start_settling(self: &Arc<Self>) {
+        let partition = self.clone();
+        let task = Box::pin(async move { partition.settle().await });
+        drop(self.deps.env.runtime.spawn("settle", task));
+    }
+
+    async fn settle(&self) {
+        loop {
+            match self.settle_once().await {
+                Ok(()) => return,
+                Err(
+                    StoreError::Unavailable(_)
+                    | StoreError::Full
+                    | StoreError::Uncertain { fenced: false },
+                ) => {
+                    self.deps.env.clock.sleep(SETTLE_RETRY).await;
+                }
+                Err(error) => {
+                    tracing::error!(log = %self.id, %error, "partition closed");
+                    self.close(AppendError::from(error));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What the log holds decides: batches of the dropped tail that are there become durable state.
+    async fn settle_once(&self) -> Result<(), StoreError> {
+        let log = self.deps.store.acquire(self.id, self.epoch).await?;
+        let known = self.visible().high_watermark;
+        let found = read_metas(&*self.deps.store, self.id, known, log.bounds.end).await?;
+        let mut state = self.state.lock();
+        for meta in &found {
+            state.producers.replay(meta);
+        }
+        state.next_offset = log.bounds.end;
+        let last_stable = state.producers.last_stable_offset(log.bounds.end);
+        self.visible.send_modify(|visible| {
+            *visible = Visible {
+                high_watermark: log.bounds.end,
+                last_stable,
+                log_start: log.bounds.start,
+            };
+        });
+        if state.status == Status::Settling {
+            state.status = Status::Open;
+        }
+        Ok(())
+    }
+}
+
+/// Whether what a snapshot covers is in the log: the batches that it names, with their CRCs. One
+/// below the log's start can't be looked up; the trim that removed it wrote a snapshot first.
+async fn covers(
+    store: &dyn LogStore,
+    id: LogId,
+    restored: &Restored,
+    bounds: Bounds,
+) -> Result<bool, StoreError> {
+    if planted(Fault::SnapshotUnchecked) {
+        return Ok(true);
+    }
+    let covered = restored.image.log_end_offset;
+    if covered > bounds.end || (restored.proofs.is_empty() && covered > 0) {
+        return Ok(false);
+    }
+    for proof in &restored.proofs {
+        if proof.base_offset < bounds.start {
+            continue;
+        }
+        if proof.base_offset >= bounds.end {
+            return Ok(false);
+        }
+        let batches = store.read(id, proof.base_offset, 1, bounds.end).await?;
+        let same = batches.first().is_some_and(|batch| {
+            batch.base_offset == proof.base_offset
+                && BatchHeader::read(&batch.bytes).is_ok_and(|header| header.crc == proof.crc)
+        });
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+async fn replay(
+    store: &dyn LogStore,
+    id: LogId,
+    producers: &mut ProducerStates,
+    from: i64,
+    end: i64,
+) -> Result<(), StoreError> {
+    let mut next = from;
+    while next < end {
+        let batches = store.read(id, next, REPLAY_BYTES, end).await?;
+        let Some(last) = batches.last() else { break };
+        next = last.last_offset + 1;
+        for batch in &batches {
+            producers.replay(&meta(batch)?);
+        }
+    }
+    Ok(())
+}
+
+async fn read_metas(
+    store: &dyn LogStore,
+    id: LogId,
+    from: i64,
+    end: i64,
+) -> Result<Vec<BatchMeta>, StoreError> {
+    let mut metas = Vec::new();
+    let mut next = from;
+    while next < end {
+        let batches = store.read(id, next, REPLAY_BYTES, end).await?;
+        let Some(last) = batches.last() else { break };
+        next = last.last_offset + 1;
+        for batch in &batches {
+            metas.push(meta(batch)?);
+        }
+    }
+    Ok(metas)
+}
+
+fn meta(batch: &StoredBatch) -> Result<BatchMeta, StoreError> {
+    let header = BatchHeader::read(&batch.bytes).map_err(|error| StoreError::Corrupt {
+        path: format!("offset {}", batch.base_offset),
+        why: error.to_string(),
+    })?;
+    let marker = if header.is_control() {
+        EndTxnMarker::read(&batch.bytes).map(|marker| MarkerInfo {
+            commit: marker.commit,
+            coordinator_epoch: marker.coordinator_epoch,
+            txn_seq: marker.txn_seq,
+        })
+    } else {
+        None
+    };
+    Ok(BatchMeta::from_header(&header, batch.append_ms, marker))
+}

@@ -1,0 +1,197 @@
+//! Reads: what is durable, clamped to the high watermark or the last stable offset.
+
+use store_adapter::batch::BatchHeader;
+use store_adapter::records::first_at_or_after;
+use store_adapter::store::StoredBatch;
+
+use super::{Partition, ReadError, Visible};
+
+/// Which records a reader sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Everything below the high watermark.
+    ReadUncommitted,
+    /// Everything below the last stable offset; the answer lists aborted transactions.
+    ReadCommitted,
+}
+
+impl Isolation {
+    /// From the wire: 0 or 1; anything else reads as 0, as Kafka's `IsolationLevel.forId` would
+    /// refuse it and no client sends it.
+    pub fn from_wire(level: i8) -> Self {
+        if level == 1 {
+            Self::ReadCommitted
+        } else {
+            Self::ReadUncommitted
+        }
+    }
+}
+
+/// What a read found.
+#[derive(Debug, Clone)]
+pub struct ReadOutcome {
+    /// Bounds at the time of the read.
+    pub visible: Visible,
+    /// Whole batches; the first may begin below the offset asked for.
+    pub batches: Vec<StoredBatch>,
+    /// Aborted transactions that touch what was read: producer id and first offset.
+    pub aborted: Option<Vec<(i64, i64)>>,
+}
+
+/// A place in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListedOffset {
+    /// Offset, -1 when there is none.
+    pub offset: i64,
+    /// Timestamp of its record in ms, -1 when not asked for.
+    pub timestamp: i64,
+    /// Leader epoch, -1 when there is none.
+    pub leader_epoch: i32,
+}
+
+impl ListedOffset {
+    /// No such offset.
+    pub const NONE: Self = Self {
+        offset: -1,
+        timestamp: -1,
+        leader_epoch: -1,
+    };
+}
+
+impl Partition {
+    /// Compares a client's idea of the leader epoch with ours; -1 skips the check.
+    pub fn check_leader_epoch(&self, current: i32) -> Result<(), ReadError> {
+        match i64::from(current) {
+            -1 => Ok(()),
+            epoch if epoch < i64::from(self.epoch.0) => Err(ReadError::FencedLeaderEpoch),
+            epoch if epoch > i64::from(self.epoch.0) => Err(ReadError::UnknownLeaderEpoch),
+            _ => Ok(()),
+        }
+    }
+
+    /// Behind what a reader of this isolation may see.
+    pub fn readable_end(&self, isolation: Isolation) -> i64 {
+        let visible = self.visible();
+        match isolation {
+            Isolation::ReadUncommitted => visible.high_watermark,
+            Isolation::ReadCommitted => visible.last_stable,
+        }
+    }
+
+    /// Whole batches from the one that holds `from`, up to `max_bytes` but at least one.
+    pub async fn read(
+        &self,
+        from: i64,
+        max_bytes: usize,
+        isolation: Isolation,
+    ) -> Result<ReadOutcome, ReadError> {
+        let visible = self.visible();
+        if from < visible.log_start || from > self.state.lock().next_offset {
+            return Err(ReadError::OffsetOutOfRange);
+        }
+        let upto = match isolation {
+            Isolation::ReadUncommitted => visible.high_watermark,
+            Isolation::ReadCommitted => visible.last_stable,
+        };
+        let batches = if from < upto {
+            self.deps.store.read(self.id, from, max_bytes, upto).await?
+        } else {
+            Vec::new()
+        };
+        let aborted = match isolation {
+            Isolation::ReadUncommitted => None,
+            Isolation::ReadCommitted => {
+                let end = batches.last().map_or(from, |batch| batch.last_offset + 1);
+                let state = self.state.lock();
+                let aborted = state.producers.aborted(from, end);
+                Some(
+                    aborted
+                        .iter()
+                        .map(|txn| (txn.producer_id.0, txn.first_offset))
+                        .collect(),
+                )
+            }
+        };
+        Ok(ReadOutcome {
+            visible,
+            batches,
+            aborted,
+        })
+    }
+
+    /// The first offset of the log.
+    pub fn earliest(&self) -> ListedOffset {
+        ListedOffset {
+            offset: self.visible().log_start,
+            timestamp: -1,
+            leader_epoch: self.epoch_for_clients(),
+        }
+    }
+
+    /// Behind the last record that a reader of this isolation sees.
+    pub fn latest(&self, isolation: Isolation) -> ListedOffset {
+        ListedOffset {
+            offset: self.readable_end(isolation),
+            timestamp: -1,
+            leader_epoch: self.epoch_for_clients(),
+        }
+    }
+
+    /// The first record whose timestamp is at least `timestamp_ms`, below the readable end.
+    pub async fn at_time(
+        &self,
+        timestamp_ms: i64,
+        isolation: Isolation,
+    ) -> Result<ListedOffset, ReadError> {
+        let Some(batch) = self.deps.store.find_time(self.id, timestamp_ms).await? else {
+            return Ok(ListedOffset::NONE);
+        };
+        Ok(self.record_at_time(&batch, timestamp_ms, isolation))
+    }
+
+    /// The first record that has the largest timestamp of the log.
+    pub async fn max_timestamp(&self, isolation: Isolation) -> Result<ListedOffset, ReadError> {
+        // The largest t for which some batch reaches t, found by halving: the store answers
+        // "which batch reaches t" from its time index.
+        let (mut low, mut high) = (0_i64, i64::MAX);
+        let Some(mut found) = self.deps.store.find_time(self.id, low).await? else {
+            return Ok(ListedOffset::NONE);
+        };
+        while low < high {
+            let middle = low + (high - low) / 2 + (high - low) % 2;
+            match self.deps.store.find_time(self.id, middle).await? {
+                Some(batch) => {
+                    low = middle;
+                    found = batch;
+                }
+                None => high = middle - 1,
+            }
+        }
+        Ok(self.record_at_time(&found, low, isolation))
+    }
+
+    fn record_at_time(
+        &self,
+        batch: &StoredBatch,
+        timestamp_ms: i64,
+        isolation: Isolation,
+    ) -> ListedOffset {
+        let Some((offset, timestamp)) = first_at_or_after(&batch.bytes, timestamp_ms) else {
+            return ListedOffset::NONE;
+        };
+        if offset >= self.readable_end(isolation) {
+            return ListedOffset::NONE;
+        }
+        let header = BatchHeader::read(&batch.bytes);
+        let leader_epoch = header.map_or(-1, |header| header.leader_epoch);
+        ListedOffset {
+            offset,
+            timestamp,
+            leader_epoch,
+        }
+    }
+
+    fn epoch_for_clients(&self) -> i32 {
+        i32::try_from(self.epoch.0).unwrap_or(i32::MAX)
+    }
+}

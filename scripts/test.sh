@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs what the suites need and runs every test. `quick` leaves out the real clients.
+#
+# One optimised profile (`ci`) builds both the gateway that is tested and the tests themselves, so
+# dependencies compile once. Everything installed by hand lands below .cache/ ($FENCEPOST_CACHE).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+mode=${1:-all}
+say() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
+
+command -v cargo >/dev/null || { echo "no cargo here: install Rust 1.95 (rustup)" >&2; exit 1; }
+if [[ $mode == all ]]; then
+    say "runtimes of the real clients"
+    scripts/setup-clients.sh
+fi
+
+say "format"
+cargo fmt --all --check
+
+say "lints"
+cargo clippy --locked --workspace --all-targets --features tests/planted-faults -- -D warnings
+
+say "the gateway under test"
+cargo build --locked --profile ci -p gateway
+
+say "units, formats, machines, conformance, wire"
+cargo test --locked --profile ci --workspace
+
+say "the simulation and its planted faults"
+cargo test --locked --profile ci -p tests --features planted-faults --test simulation
+
+if [[ $mode == all ]]; then
+    say "real clients under kill -9"
+    cargo test --locked --profile ci -p tests --features clients-c --test flights -- --nocapture
+fi
+say "all passed"

@@ -1,0 +1,262 @@
+//! The records of an uncompressed batch, one after the other, in place: no allocation, nothing
+//! copied. Checks what Kafka's `DefaultRecord` checks when it reads a record.
+
+use crate::batch::{BatchHeader, HEADER_LEN};
+
+/// Fewest bytes of a record: length, attributes, two deltas, two lengths, header count.
+const RECORD_MIN: usize = 7;
+
+/// What is wrong with a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordFault {
+    /// The batch is compressed: its records are not looked at.
+    #[error("the batch is compressed")]
+    Compressed,
+    /// The count of the batch header is negative, or more than its bytes can hold.
+    #[error("record count {0} does not fit the batch")]
+    Count(i32),
+    /// The record's length is negative or goes beyond the batch.
+    #[error("record length does not fit the batch")]
+    Length,
+    /// A field goes beyond the record.
+    #[error("field does not fit the record")]
+    Field,
+    /// A varint of too many bytes.
+    #[error("varint is too long")]
+    Varint,
+    /// The number of headers is negative or more than the record can hold.
+    #[error("header count does not fit the record")]
+    HeaderCount,
+    /// A header without key.
+    #[error("header key is null")]
+    HeaderKey,
+    /// Bytes that belong to no field, in the record or behind the last record.
+    #[error("bytes are left over")]
+    LeftOver,
+}
+
+/// A fault and the record that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("record {index}: {fault}")]
+pub struct RecordError {
+    /// Index of the record in its batch, from 0.
+    pub index: i32,
+    /// What is wrong.
+    pub fault: RecordFault,
+}
+
+/// One record, pointing into its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Offset minus the batch's base offset.
+    pub offset_delta: i32,
+    /// Timestamp, ms: the batch's append time if the log sets timestamps.
+    pub timestamp: i64,
+    /// Key; `None` is null.
+    pub key: Option<&'a [u8]>,
+    /// Value; `None` is null.
+    pub value: Option<&'a [u8]>,
+    headers_count: i32,
+    headers: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The headers in order, duplicates included: key and value. Keys are bytes as sent.
+    pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
+        let mut input = Input(self.headers);
+        // Read once before: neither step fails.
+        (0..self.headers_count).map_while(move |_| {
+            let key = input.header_key().ok()?;
+            let value = input.nullable().ok()?;
+            Some((key, value))
+        })
+    }
+}
+
+/// The records of a batch. Yields as many as the header counts, or an error and then nothing; an
+/// error too if bytes are left over behind the last one.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    input: Input<'a>,
+    index: i32,
+    count: i32,
+    base_timestamp: i64,
+    append_time: Option<i64>,
+}
+
+impl<'a> Records<'a> {
+    /// Over the records of a batch; `records` is everything behind its header.
+    pub fn new(header: &BatchHeader, records: &'a [u8]) -> Result<Self, RecordError> {
+        let refuse = |fault| Err(RecordError { index: 0, fault });
+        if header.compression() != 0 {
+            return refuse(RecordFault::Compressed);
+        }
+        let count = header.records_count;
+        let fits = usize::try_from(count).is_ok_and(|count| count <= records.len() / RECORD_MIN);
+        if !fits {
+            return refuse(RecordFault::Count(count));
+        }
+        Ok(Self {
+            input: Input(records),
+            index: 0,
+            count,
+            base_timestamp: header.base_timestamp,
+            append_time: header.is_log_append_time().then_some(header.max_timestamp),
+        })
+    }
+
+    fn record(&mut self) -> Result<Record<'a>, RecordFault> {
+        let length = self.input.varint()?;
+        let length = usize::try_from(length).map_err(|_| RecordFault::Length)?;
+        let mut input = Input(self.input.take(length).map_err(|_| RecordFault::Length)?);
+        input.take(1)?; // attributes: no bit is used
+        let timestamp_delta = input.varlong()?;
+        let offset_delta = input.varint()?;
+        let key = input.nullable()?;
+        let value = input.nullable()?;
+        let headers_count = input.varint()?;
+        let headers = input.0;
+        input.headers(headers_count)?;
+        if !input.0.is_empty() {
+            return Err(RecordFault::LeftOver);
+        }
+        // Wraps, as it does for every client that reads it.
+        let timestamp = self.base_timestamp.wrapping_add(timestamp_delta);
+        Ok(Record {
+            offset_delta,
+            timestamp: self.append_time.unwrap_or(timestamp),
+            key,
+            value,
+            headers_count,
+            headers,
+        })
+    }
+
+    fn stop(&mut self) {
+        self.index = self.count;
+        self.input = Input(&[]);
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, RecordError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let index = self.index;
+        let outcome = if index < self.count {
+            self.index += 1;
+            self.record()
+        } else if self.input.0.is_empty() {
+            return None;
+        } else {
+            Err(RecordFault::LeftOver)
+        };
+        if outcome.is_err() {
+            self.stop();
+        }
+        Some(outcome.map_err(|fault| RecordError { index, fault }))
+    }
+}
+
+/// Offset and timestamp of the first record at or after `timestamp_ms`, in a batch as it is
+/// stored. In a compressed batch only the first record's and the largest timestamp are known: if
+/// the record lies behind the first, the answer is the batch's first offset, which is not past it.
+pub fn first_at_or_after(batch: &[u8], timestamp_ms: i64) -> Option<(i64, i64)> {
+    let header = BatchHeader::read(batch).ok()?;
+    if header.is_log_append_time() || header.compression() != 0 {
+        if header.max_timestamp < timestamp_ms {
+            return None;
+        }
+        let first_fits = header.base_timestamp >= timestamp_ms && !header.is_log_append_time();
+        let timestamp = if first_fits {
+            header.base_timestamp
+        } else {
+            header.max_timestamp
+        };
+        return Some((header.base_offset, timestamp));
+    }
+    let records = Records::new(&header, batch.get(HEADER_LEN..)?).ok()?;
+    let found = records
+        .map_while(Result::ok)
+        .find(|record| record.timestamp >= timestamp_ms)?;
+    let offset = header
+        .base_offset
+        .saturating_add(i64::from(found.offset_delta));
+    Some((offset, found.timestamp))
+}
+
+/// What is left of the bytes.
+#[derive(Debug, Clone, Copy)]
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    #[inline]
+    fn take(&mut self, len: usize) -> Result<&'a [u8], RecordFault> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(RecordFault::Field)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// An unsigned varint of at most `bytes_max` bytes.
+    #[inline]
+    fn unsigned(&mut self, bytes_max: usize) -> Result<u64, RecordFault> {
+        let mut value = 0_u64;
+        for (index, byte) in self.0.iter().take(bytes_max).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if *byte < 0x80 {
+                self.0 = self.0.get(index + 1..).unwrap_or_default();
+                return Ok(value);
+            }
+        }
+        Err(if self.0.len() < bytes_max {
+            RecordFault::Field
+        } else {
+            RecordFault::Varint
+        })
+    }
+
+    /// A zigzag varint of 32 bits; higher bits are dropped, as Kafka does.
+    #[inline]
+    fn varint(&mut self) -> Result<i32, RecordFault> {
+        #[allow(clippy::cast_possible_truncation, reason = "higher bits are dropped")]
+        let value = self.unsigned(5)? as u32;
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+    }
+
+    /// A zigzag varint of 64 bits.
+    #[inline]
+    fn varlong(&mut self) -> Result<i64, RecordFault> {
+        let value = self.unsigned(10)?;
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+    }
+
+    /// Bytes behind their length; any negative length is null.
+    #[inline]
+    fn nullable(&mut self) -> Result<Option<&'a [u8]>, RecordFault> {
+        match usize::try_from(self.varint()?) {
+            Ok(len) => self.take(len).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn header_key(&mut self) -> Result<&'a [u8], RecordFault> {
+        let len = usize::try_from(self.varint()?).map_err(|_| RecordFault::HeaderKey)?;
+        self.take(len)
+    }
+
+    fn headers(&mut self, count: i32) -> Result<(), RecordFault> {
+        let fits = usize::try_from(count).is_ok_and(|count| count <= self.0.len() / 2);
+        if !fits {
+            return Err(RecordFault::HeaderCount);
+        }
+        for _ in 0..count {
+            self.header_key()?;
+            self.nullable()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
