@@ -10,7 +10,7 @@ use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartEr
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
-use store_adapter::journal::{FlushPolicy, JournalConfig, JournalStore};
+use store_adapter::journal::{FlushPolicy, IndexStore, JournalConfig, JournalStore, SledIndex};
 use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
@@ -77,15 +77,18 @@ pub struct Outside {
     pub host: Arc<dyn Host>,
     /// The cluster that the local directory belongs to.
     pub identity: Arc<dyn LocalIdentity>,
+    /// The journal's local index.
+    pub index: Arc<dyn IndexStore>,
 }
 
 impl Outside {
     /// The real file system: the volume at `data_dir`, what is local in `index_dir`.
-    pub fn real(data_dir: PathBuf, index_dir: &Path) -> Result<Self, VolumeError> {
+    pub fn real(env: &Env, data_dir: PathBuf, index_dir: &Path) -> Result<Self, VolumeError> {
         Ok(Self {
             volume: Arc::new(PosixVolume::open(data_dir)?),
             host: Arc::new(ProcHost),
             identity: Arc::new(IdentityFile::new(index_dir.join("cluster-id"))),
+            index: Arc::new(SledIndex::new(env.clone(), index_dir)),
         })
     }
 }
@@ -130,6 +133,7 @@ impl Running {
                 Arc::new(JournalStore::new(
                     env.clone(),
                     outside.volume.clone(),
+                    outside.index.clone(),
                     journal,
                 ))
             }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
+use store_adapter::journal::MemoryIndex;
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::volume::{MemoryVolume, VolumeError};
@@ -302,12 +303,13 @@ async fn boot(
     listeners: Vec<NamedListener>,
 ) -> Result<Running, StartError> {
     let outside = match config.store {
-        StoreKind::Sled => Outside::real(config.data_dir.clone(), &config.index_dir)?,
+        StoreKind::Sled => Outside::real(env, config.data_dir.clone(), &config.index_dir)?,
         // Topics that outlived their records would show logs that lost everything.
         StoreKind::Memory => Outside {
             volume: Arc::new(MemoryVolume::new()),
             host: Arc::new(ProcHost),
             identity: Arc::new(MemoryIdentity::default()),
+            index: Arc::new(MemoryIndex::new()),
         },
     };
     let boot = BootConfig {

@@ -134,6 +134,8 @@ impl JournalStore {
 
     async fn open(&self, id: ShardId, owner: OwnerEpoch) -> Result<ShardInfo, StoreError> {
         let mut tasks = self.tasks.lock().await;
+        let ready = self.files.local().open().await;
+        ready.map_err(|error| StoreError::Offline(error.to_string()))?;
         if let Some(task) = tasks.remove(&id) {
             self.end(id, task).await;
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use store_adapter::journal::{IndexChange, IndexError, IndexStore, MemoryIndex, SledIndex};
 use store_adapter::runtime::{BoxFuture, Env};
-use store_adapter::store::{LogStore, StoredBatch};
+use store_adapter::store::{LogStore, StoreError, StoredBatch};
 use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOp, StepOutcome};
 
 use crate::support::{add, log, open, read_all, store_on, submit_sized};
@@ -150,6 +150,9 @@ async fn an_index_saves_reading_the_journal() {
 struct Broken;
 
 impl IndexStore for Broken {
+    fn open(&self) -> BoxFuture<'_, Result<(), IndexError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     fn scan(&self, _prefix: &[u8]) -> Result<Vec<(bytes::Bytes, bytes::Bytes)>, IndexError> {
         Err(IndexError("broken".to_owned()))
     }
@@ -170,25 +173,27 @@ async fn sled_keeps_the_index_and_is_set_aside_when_it_is_garbage() {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::real();
     let volume = MemoryVolume::new();
-    let index = Arc::new(SledIndex::open(&env, dir.path()).await.unwrap());
-    let expected = write(&volume, &index).await;
-    assert_holds(&volume, &index, 2, &expected).await;
-    let held = SledIndex::open(&env, dir.path()).await;
-    let refused = held.map(drop).unwrap_err().to_string();
-    assert!(refused.contains("in use by another process"), "{refused}");
-    drop(index);
+    let index = || Arc::new(SledIndex::new(env.clone(), dir.path()));
+    let first = index();
+    let expected = write(&volume, &first).await;
+    assert_holds(&volume, &first, 2, &expected).await;
+    // Another process on the same directory is refused, and takes no shard from anybody.
+    let refused = open(&store_on(&volume, &index()), 3).await;
+    let Err(StoreError::Offline(why)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(why.contains("in use by another process"), "{why}");
+    drop(first);
     // The stores that still hold it end by themselves; then the lock is free.
-    let index = Arc::new(SledIndex::open(&env, dir.path()).await.unwrap());
-    assert_holds(&volume, &index, 3, &expected).await;
-    drop(index);
-    let index = SledIndex::open(&env, dir.path()).await;
-    drop(index.unwrap());
+    assert_holds(&volume, &index(), 3, &expected).await;
+    let garbage = index();
+    garbage.open().await.unwrap();
+    drop(garbage);
     for name in ["conf", "db"] {
         std::fs::File::create(dir.path().join("index").join(name))
             .and_then(|mut file| std::io::Write::write_all(&mut file, &[0xee; 5000]))
             .unwrap();
     }
-    let index = Arc::new(SledIndex::open(&env, dir.path()).await.unwrap());
+    assert_holds(&volume, &index(), 4, &expected).await;
     assert!(dir.path().join("index.bad-1").exists());
-    assert_holds(&volume, &index, 4, &expected).await;
 }
