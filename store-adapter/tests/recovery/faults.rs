@@ -271,3 +271,34 @@ async fn a_fenced_writer_that_leaves_its_file_changes_no_seal() {
         assert_eq!(read_all(&third, 0).await.unwrap(), expected);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_whose_sync_failed_is_durable_once_the_next_owner_shows_it() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let old = store_on(&mount, &empty());
+    open(&old, 1).await.unwrap();
+    add(&old, 0).await;
+    submit(&old, 0, 0, 1).await.unwrap();
+    // The sync fails, and the process is killed before it can leave the file.
+    faults.next(StepOp::CreateNew, StepOutcome::Stop);
+    faults.hold_sync.store(true, Ordering::SeqCst);
+    let late = submit(&old, 0, 1, 2);
+    faults.waits.notified().await;
+    faults.go_on.notify_one();
+    while !faults.next.lock().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let new = store_on(&volume, &empty());
+    open(&new, 2).await.unwrap();
+    let shown = read_all(&new, 0).await.unwrap();
+    assert_eq!(shown.len(), 2);
+    for seed in 0..6 {
+        volume.power_cut(seed);
+        let next = store_on(&volume, &empty());
+        assert_eq!(open(&next, 3 + seed).await.unwrap().damaged, []);
+        assert_eq!(read_all(&next, 0).await.unwrap(), shown);
+    }
+    drop(late);
+}
