@@ -11,7 +11,7 @@ use coordinator::service::producer_ids::ProducerIds;
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::{
-    FlushPolicy, JournalConfig, JournalCounters, JournalStore, OpenIndexError, SledIndex,
+    FlushPolicy, IndexStore, JournalConfig, JournalCounters, JournalStore, SledIndex,
 };
 use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
@@ -62,8 +62,6 @@ pub struct BootConfig {
     pub store: StoreKind,
     /// When a commit is acknowledged (`flush.policy`).
     pub flush: FlushPolicy,
-    /// Local directory of the index (`index.dir`).
-    pub index_dir: PathBuf,
     /// Bytes of a journal file (`journal.segment.bytes`).
     pub journal_segment_bytes: u64,
     /// Listeners, in the order of the sockets.
@@ -83,15 +81,18 @@ pub struct Outside {
     pub host: Arc<dyn Host>,
     /// The cluster that the local directory belongs to.
     pub identity: Arc<dyn LocalIdentity>,
+    /// The journal's local index.
+    pub index: Arc<dyn IndexStore>,
 }
 
 impl Outside {
     /// The real file system: the volume at `data_dir`, what is local in `index_dir`.
-    pub fn real(data_dir: PathBuf, index_dir: &Path) -> Result<Self, VolumeError> {
+    pub fn real(env: &Env, data_dir: PathBuf, index_dir: &Path) -> Result<Self, VolumeError> {
         Ok(Self {
             volume: Arc::new(PosixVolume::open(data_dir)?),
             host: Arc::new(ProcHost),
             identity: Arc::new(IdentityFile::new(index_dir.join("cluster-id"))),
+            index: Arc::new(SledIndex::new(env.clone(), index_dir.join("sled"))),
         })
     }
 }
@@ -102,9 +103,6 @@ pub enum BootError {
     /// The node did not start.
     #[error(transparent)]
     Node(#[from] StartError),
-    /// The local index could not be opened.
-    #[error(transparent)]
-    Index(#[from] OpenIndexError),
     /// A shard could not be opened.
     #[error("shard {shard}: {error}")]
     Shard {
@@ -131,6 +129,7 @@ impl Running {
     /// See [`BootError`].
     pub async fn start(env: Env, outside: Outside, config: BootConfig) -> Result<Self, BootError> {
         let volume = Arc::clone(&outside.volume);
+        let index = Arc::clone(&outside.index);
         // First of all: it refuses a double start, which the index would only wait for.
         let node = start_node(&env, outside, &config).await?;
         let store: Arc<dyn LogStore> = match config.store {
@@ -143,7 +142,6 @@ impl Running {
                     counters: Arc::clone(&config.journal_counters),
                     ..JournalConfig::default()
                 };
-                let index = Arc::new(SledIndex::open(&env, &config.index_dir).await?);
                 Arc::new(JournalStore::new(env.clone(), volume, index, journal))
             }
         };

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
-use store_adapter::journal::JournalCounters;
+use store_adapter::journal::{JournalCounters, MemoryIndex};
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::volume::{MemoryVolume, VolumeError};
@@ -311,12 +311,13 @@ async fn boot(
     journal: &Arc<JournalCounters>,
 ) -> Result<Running, StartError> {
     let outside = match config.store {
-        StoreKind::Sled => Outside::real(config.data_dir.clone(), &config.index_dir)?,
+        StoreKind::Sled => Outside::real(env, config.data_dir.clone(), &config.index_dir)?,
         // Topics that outlived their records would show logs that lost everything.
         StoreKind::Memory => Outside {
             volume: Arc::new(MemoryVolume::new()),
             host: Arc::new(ProcHost),
             identity: Arc::new(MemoryIdentity::default()),
+            index: Arc::new(MemoryIndex::new()),
         },
     };
     let boot = BootConfig {
@@ -325,7 +326,6 @@ async fn boot(
         shards: 1,
         store: config.store.clone(),
         flush: config.flush,
-        index_dir: config.index_dir.clone(),
         journal_segment_bytes: config.journal_segment_bytes,
         listeners,
         broker: config.broker.clone(),

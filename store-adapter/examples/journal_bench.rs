@@ -114,7 +114,7 @@ async fn raw(dir: &Path, shape: Shape) -> Result<Outcome, Failure> {
     env.runtime.spawn_io("raw", task).await;
     outcome.await??;
     Ok(Outcome {
-        seconds: (clock.monotonic() - start).as_secs_f64(),
+        seconds: clock.monotonic().saturating_sub(start).as_secs_f64(),
         syncs: shape.groups as u64,
         written: written()? - before,
         cpu_seconds: cpu_seconds()? - cpu,
@@ -156,7 +156,7 @@ async fn journal(dir: &Path, shape: Shape) -> Result<Outcome, Failure> {
     for commit in ahead {
         commit.await?;
     }
-    let seconds = (env.clock.monotonic() - start).as_secs_f64();
+    let seconds = env.clock.monotonic().saturating_sub(start).as_secs_f64();
     let outcome = Outcome {
         seconds,
         syncs: syncs.load(Ordering::SeqCst) - synced,

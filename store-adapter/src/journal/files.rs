@@ -134,6 +134,11 @@ impl Files {
         }
     }
 
+    /// Whether `id` is a closed file that is there.
+    pub(crate) fn has(&self, id: FileId) -> bool {
+        self.closed.lock().contains_key(&id)
+    }
+
     /// Forgets a file that is gone.
     pub(crate) fn remove(&self, id: FileId) {
         self.closed.lock().remove(&id);

@@ -26,11 +26,12 @@ use super::frame::{FRAME_HEADER_LEN, Frame, Kind};
 use super::payload::CatalogueEntry;
 use super::table::{Table, from_catalogue};
 use crate::ids::{LogId, ShardId};
+use crate::runtime::BoxFuture;
 use crate::volume::{VolumeError, VolumeFile};
 
-/// An index that does not answer. What it held is lost; nothing else is.
+/// An index that can't be used. What it held is lost; nothing else is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the index does not answer: {0}")]
+#[error("the index can't be used: {0}")]
 pub struct IndexError(pub String);
 
 /// One change of an index.
@@ -42,8 +43,16 @@ pub enum IndexChange {
     Remove(Vec<u8>),
 }
 
-/// A small ordered map on this machine. Calls block and come from io tasks only.
+/// A small ordered map on this machine. Calls block and come from io tasks only, except
+/// [`IndexStore::open`].
 pub trait IndexStore: Send + Sync + Debug + 'static {
+    /// Makes it ready, before anything else and again whenever a shard is opened. Does not poll
+    /// the volume.
+    ///
+    /// # Errors
+    /// When it may not be used at all: another process has it.
+    fn open(&self) -> BoxFuture<'_, Result<(), IndexError>>;
+
     /// The entries whose keys start with `prefix`, in order of their keys.
     ///
     /// # Errors
@@ -71,6 +80,10 @@ impl MemoryIndex {
 }
 
 impl IndexStore for MemoryIndex {
+    fn open(&self) -> BoxFuture<'_, Result<(), IndexError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn scan(&self, prefix: &[u8]) -> Result<Vec<(Bytes, Bytes)>, IndexError> {
         let entries = self.entries.lock();
         let found = entries.range(prefix.to_vec()..);

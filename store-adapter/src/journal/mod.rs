@@ -29,7 +29,7 @@ mod writer;
 
 pub use index::{IndexChange, IndexError, IndexStore, MemoryIndex};
 #[cfg(feature = "sled")]
-pub use sled_index::{OpenIndexError, SledIndex};
+pub use sled_index::SledIndex;
 pub use store::JournalStore;
 
 use std::sync::Arc;

@@ -313,7 +313,7 @@ async fn make_durable(
             }
             let file = volume.open_write(&path(read.id)).await?;
             let len = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
-            let bytes = read.file.read_at(start, len).await?;
+            let bytes = file.read_at(start, len).await?;
             file.write_at(start, &[bytes]).await?;
             file.sync_data().await?;
         }

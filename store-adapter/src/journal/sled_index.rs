@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::index::{IndexChange, IndexError, IndexStore};
-use crate::runtime::Env;
+use crate::runtime::{BoxFuture, Env};
 
 /// How long the lock of a process that is dying is waited for.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -24,22 +24,6 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 const CACHE_BYTES: u64 = 16 << 20;
 /// Directories that are set aside at most; the name of the last is used again.
 const ASIDE_MAX: u32 = 8;
-
-/// Why an index was not opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenIndexError {
-    /// Another process has it open.
-    #[error("{}: the index is in use by another process", .0.display())]
-    Locked(PathBuf),
-    /// The directory can't be used.
-    #[error("{}: {error}", .path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-}
 
 /// Why there is no database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,36 +37,53 @@ enum Unopened {
 /// An index in a local directory.
 #[derive(Debug)]
 pub struct SledIndex {
+    env: Env,
     dir: PathBuf,
+    open: Mutex<Option<Open>>,
+}
+
+/// What an open index holds.
+#[derive(Debug)]
+struct Open {
     /// `None` when not even an empty database opens.
-    db: Mutex<Option<sled::Db>>,
-    /// Holds the lock.
+    db: Option<sled::Db>,
+    /// Holds the lock of the directory.
     _lock: File,
 }
 
 impl SledIndex {
-    /// Opens the index in `dir`, making it if it is missing, and waits a few seconds for a lock
-    /// that a dying process still has. One that sled can't open is set aside.
-    ///
-    /// # Errors
-    /// When another process has it open, or the directory can't be made.
-    pub async fn open(env: &Env, dir: &Path) -> Result<Self, OpenIndexError> {
-        let until = env.clock.monotonic() + LOCK_WAIT;
-        let lock = lock(env, dir, until).await?;
-        let mut opened = open_on_thread(env, dir).await;
+    /// The index in `dir`, which is made if it is missing. Opened with the first shard: see
+    /// [`IndexStore::open`].
+    pub fn new(env: Env, dir: impl Into<PathBuf>) -> Self {
+        Self {
+            env,
+            dir: dir.into(),
+            open: Mutex::new(None),
+        }
+    }
+
+    /// Opens it, waiting a few seconds for a lock that a dying process still has. A database that
+    /// sled can't open is set aside.
+    async fn open_once(&self) -> Result<(), IndexError> {
+        if self.open.lock().is_some() {
+            return Ok(());
+        }
+        let until = self.env.clock.monotonic() + LOCK_WAIT;
+        let lock = lock(&self.env, &self.dir, until).await?;
+        let mut opened = open_on_thread(&self.env, &self.dir).await;
         // A dying process may lose its two locks one after the other.
-        while matches!(opened, Err(Unopened::Busy)) && env.clock.monotonic() < until {
-            env.clock.sleep(LOCK_PAUSE).await;
-            opened = open_on_thread(env, dir).await;
+        while matches!(opened, Err(Unopened::Busy)) && self.env.clock.monotonic() < until {
+            self.env.clock.sleep(LOCK_PAUSE).await;
+            opened = open_on_thread(&self.env, &self.dir).await;
         }
         if matches!(opened, Err(Unopened::Busy)) {
-            return Err(OpenIndexError::Locked(dir.to_owned()));
+            return Err(locked(&self.dir));
         }
-        Ok(Self {
-            dir: dir.to_owned(),
-            db: Mutex::new(opened.ok()),
+        *self.open.lock() = Some(Open {
+            db: opened.ok(),
             _lock: lock,
-        })
+        });
+        Ok(())
     }
 
     /// Runs `call`; on an error or a panic the database is set aside.
@@ -90,7 +91,11 @@ impl SledIndex {
         &self,
         call: impl FnOnce(&sled::Db) -> Result<T, sled::Error>,
     ) -> Result<T, IndexError> {
-        let mut held = self.db.lock();
+        let mut open = self.open.lock();
+        let held = open.as_mut().map(|open| &mut open.db);
+        let Some(held) = held else {
+            return Err(IndexError("it is not open".to_owned()));
+        };
         let Some(db) = held.as_ref() else {
             return Err(IndexError("it could not be opened".to_owned()));
         };
@@ -110,6 +115,10 @@ impl SledIndex {
 }
 
 impl IndexStore for SledIndex {
+    fn open(&self) -> BoxFuture<'_, Result<(), IndexError>> {
+        Box::pin(self.open_once())
+    }
+
     fn scan(&self, prefix: &[u8]) -> Result<Vec<(Bytes, Bytes)>, IndexError> {
         self.guarded(|db| {
             let entries = db.scan_prefix(prefix);
@@ -133,6 +142,10 @@ impl IndexStore for SledIndex {
     }
 }
 
+fn locked(dir: &Path) -> IndexError {
+    IndexError(format!("{}: in use by another process", dir.display()))
+}
+
 /// Opens the database on a thread of its own: that may block for long, and may panic.
 async fn open_on_thread(env: &Env, dir: &Path) -> Result<sled::Db, Unopened> {
     let (opened, outcome) = oneshot::channel();
@@ -146,11 +159,8 @@ async fn open_on_thread(env: &Env, dir: &Path) -> Result<sled::Db, Unopened> {
     outcome.await.unwrap_or(Err(Unopened::Broken))
 }
 
-async fn lock(env: &Env, dir: &Path, until: Duration) -> Result<File, OpenIndexError> {
-    let failed = |error| OpenIndexError::Directory {
-        path: dir.to_owned(),
-        error,
-    };
+async fn lock(env: &Env, dir: &Path, until: Duration) -> Result<File, IndexError> {
+    let failed = |error| IndexError(format!("{}: {error}", dir.display()));
     std::fs::create_dir_all(dir).map_err(failed)?;
     let path = dir.join("index.lock");
     let file = File::options()
@@ -164,7 +174,7 @@ async fn lock(env: &Env, dir: &Path, until: Duration) -> Result<File, OpenIndexE
             Ok(()) => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) if env.clock.monotonic() >= until => {
-                return Err(OpenIndexError::Locked(dir.to_owned()));
+                return Err(locked(dir));
             }
             Err(TryLockError::WouldBlock) => env.clock.sleep(LOCK_PAUSE).await,
         }

@@ -24,9 +24,9 @@ use crate::volume::{Volume, VolumeError, VolumeFile};
 pub(crate) struct Source {
     /// Which.
     pub(crate) id: FileId,
-    /// Open for reading.
-    pub(crate) file: Arc<dyn VolumeFile>,
-    /// Its size now.
+    volume: Arc<dyn Volume>,
+    /// Its size, taken before anything of it is read: a writer that is fenced and does not know it
+    /// may go on behind that.
     pub(crate) size: u64,
     /// Its header; `None` when there is none that is right.
     pub(crate) header: Option<FileHeader>,
@@ -53,7 +53,7 @@ pub(crate) async fn open_sources(
             Err(error) if error.is_not_found() => continue,
             Err(error) => return Err(volume_error(&error)),
         };
-        let mut source = open_source(*id, file).await?;
+        let mut source = open_source(volume, *id, &*file).await?;
         source.seal = seals.get(&id.name()).copied();
         source.data_len = known.get(id).copied();
         if let (Some(before), Some(header)) = (sources.last_mut(), source.header)
@@ -69,7 +69,11 @@ pub(crate) async fn open_sources(
     Ok(sources)
 }
 
-async fn open_source(id: FileId, file: Arc<dyn VolumeFile>) -> Result<Source, StoreError> {
+async fn open_source(
+    volume: &Arc<dyn Volume>,
+    id: FileId,
+    file: &dyn VolumeFile,
+) -> Result<Source, StoreError> {
     let failed = |error: VolumeError| volume_error(&error);
     let size = file.size().await.map_err(failed)?;
     let bytes = file.read_at(0, FILE_HEADER_LEN).await.map_err(failed)?;
@@ -80,7 +84,7 @@ async fn open_source(id: FileId, file: Arc<dyn VolumeFile>) -> Result<Source, St
     };
     Ok(Source {
         id,
-        file,
+        volume: Arc::clone(volume),
         size,
         header,
         seal: None,
@@ -107,21 +111,28 @@ impl Source {
 
     /// Where reading stops, and whether the data ends just there.
     fn limit(&self) -> (u64, bool) {
-        match self.data_len.or(self.seal) {
+        match self.exact_len() {
             Some(len) => (len, true),
             None => (self.size, false),
         }
     }
 
-    /// A scanner from the first frame.
-    pub(crate) fn scanner(&self) -> Scanner<'_> {
-        let (limit, exact) = self.limit();
-        Scanner::new(&*self.file, self.id.seed(), limit, exact)
+    /// Opens it. Not kept open: there may be more files than handles.
+    async fn open(&self) -> Result<Arc<dyn VolumeFile>, StoreError> {
+        let file = self.volume.open(&path(self.id)).await;
+        file.map_err(|error| volume_error(&error))
     }
 
-    /// Its data length, if that is known without reading on.
-    pub(crate) fn exact_len(&self) -> Option<u64> {
-        self.data_len.or(self.seal)
+    /// A scanner of `file`, which is this one, from the first frame.
+    fn scanner<'a>(&self, file: &'a dyn VolumeFile) -> Scanner<'a> {
+        let (limit, exact) = self.limit();
+        Scanner::new(file, self.id.seed(), limit, exact)
+    }
+
+    /// Its length, if that is known without reading on. The seal comes first: the header of a next
+    /// file may be of a writer that was fenced when it wrote it.
+    fn exact_len(&self) -> Option<u64> {
+        self.seal.or(self.data_len)
     }
 
     /// Whether the file begins with a whole checkpoint: its owner had finished opening.
@@ -129,7 +140,8 @@ impl Source {
         if self.header.is_none() {
             return Ok(false);
         }
-        let step = self.scanner().next().await;
+        let file = self.open().await?;
+        let step = self.scanner(&*file).next().await;
         Ok(matches!(
             step.map_err(|error| volume_error(&error))?,
             Step::Round(round) if is_checkpoint(&round)
@@ -137,16 +149,17 @@ impl Source {
     }
 
     /// What its footer says, if it has one that is right and agrees with what is known.
-    pub(crate) async fn footer(&self) -> Result<Option<(Closed, FileIndex, u64)>, StoreError> {
+    async fn footer(
+        &self,
+        file: &dyn VolumeFile,
+    ) -> Result<Option<(Closed, FileIndex, u64)>, StoreError> {
         let end = self.seal.unwrap_or(self.size);
-        if self.header.is_none() {
-            return Ok(None);
-        }
-        let footer = read_footer(&*self.file, self.id, end)
+        let data_len = self.data_len.filter(|_| self.seal.is_none());
+        let footer = read_footer(file, self.id, end)
             .await
             .map_err(|error| volume_error(&error))?;
         Ok(footer
-            .filter(|footer| self.data_len.is_none_or(|len| len == footer.position))
+            .filter(|footer| data_len.is_none_or(|len| len == footer.position))
             .map(|footer| {
                 let closed = Closed {
                     len: end,
@@ -171,8 +184,6 @@ fn is_checkpoint(round: &FoundRound) -> bool {
 pub(crate) struct Read {
     /// Which.
     pub(crate) id: FileId,
-    /// Open for reading.
-    pub(crate) file: Arc<dyn VolumeFile>,
     /// As readers know it.
     pub(crate) closed: Closed,
     /// Where its data ends.
@@ -200,7 +211,6 @@ pub(crate) async fn read_source(
 ) -> Result<Read, StoreError> {
     let mut read = Read {
         id: source.id,
-        file: Arc::clone(&source.file),
         closed: Closed {
             len: source.seal.unwrap_or(source.size),
             footer: false,
@@ -218,13 +228,14 @@ pub(crate) async fn read_source(
         read.damaged = true;
         return Ok(read);
     }
-    let footer = source.footer().await?;
+    let file = source.open().await?;
+    let footer = source.footer(&*file).await?;
     let closed = footer
         .as_ref()
         .map(|(closed, _, position)| (*closed, *position));
     let unsealed = source.seal.is_none();
     let kept = match (source.exact_len(), &footer, &replay) {
-        (Some(len), None, None) => kept_index(local, &*source.file, source.id, len)
+        (Some(len), None, None) => kept_index(local, &*file, source.id, len)
             .await
             .map_err(|error| volume_error(&error))?,
         _ => None,
@@ -237,7 +248,7 @@ pub(crate) async fn read_source(
         read.closed.len = anchor.end;
         read.index = index;
     } else {
-        scan_source(source, &mut read, replay, hint).await?;
+        scan_source(source, &*file, &mut read, replay, hint).await?;
     }
     if let Some((closed, position)) = closed
         && position == read.data_end
@@ -252,17 +263,18 @@ pub(crate) async fn read_source(
 
 async fn scan_source(
     source: &Source,
+    file: &dyn VolumeFile,
     read: &mut Read,
     mut replay: Option<&mut Replay>,
     hint: Option<&Hint>,
 ) -> Result<(), StoreError> {
     let path = path(source.id).to_string();
-    let mut scanner = source.scanner();
+    let mut scanner = source.scanner(file);
     if let (Some(hint), Some(replay)) = (hint, &mut replay)
         && hint.anchor.end <= source.exact_len().unwrap_or(source.size)
         && hint
             .anchor
-            .holds(&*source.file)
+            .holds(file)
             .await
             .map_err(|error| volume_error(&error))?
     {

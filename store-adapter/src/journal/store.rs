@@ -134,6 +134,8 @@ impl JournalStore {
 
     async fn open(&self, id: ShardId, owner: OwnerEpoch) -> Result<ShardInfo, StoreError> {
         let mut tasks = self.tasks.lock().await;
+        let ready = self.files.local().open().await;
+        ready.map_err(|error| StoreError::Offline(error.to_string()))?;
         if let Some(task) = tasks.remove(&id) {
             self.end(id, task).await;
         }
@@ -231,6 +233,9 @@ async fn run_shard(
             let dead = std::mem::take(&mut state.dead);
             let keep = std::mem::take(&mut state.keep);
             let info = state.info.clone();
+            // Those of files that are gone are of no more use.
+            let there = |id: &FileId| id.shard != shard.id || parts.files.has(*id);
+            parts.known.lock().retain(|id, _| there(id));
             let writer = Writer::new(parts, shard, state);
             super::queue::answer(opened, Ok(info));
             writer.run(dead, keep).await;

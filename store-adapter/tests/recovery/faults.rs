@@ -20,6 +20,8 @@ struct Faults {
     next: Mutex<Vec<(StepOp, StepOutcome)>>,
     /// Whether the claim checks wait.
     hold_checks: AtomicBool,
+    /// Whether the next sync of a journal file waits, and then fails.
+    hold_sync: AtomicBool,
     /// A claim check waits.
     waits: Notify,
     go_on: Arc<Notify>,
@@ -40,6 +42,14 @@ impl StepHook for Faults {
             return Box::pin(async move {
                 go_on.notified().await;
                 StepOutcome::Proceed
+            });
+        }
+        if step.op == StepOp::SyncData && self.hold_sync.swap(false, Ordering::SeqCst) {
+            self.waits.notify_one();
+            let go_on = Arc::clone(&self.go_on);
+            return Box::pin(async move {
+                go_on.notified().await;
+                StepOutcome::Fail(StepFault::Io)
             });
         }
         let mut outcome = StepOutcome::Proceed;
@@ -227,4 +237,68 @@ async fn fenced_between_sync_and_answer_reports_no_success() {
     )
     .await
     .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fenced_writer_that_leaves_its_file_changes_no_seal() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let old = store_on(&mount, &empty());
+    open(&old, 1).await.unwrap();
+    add(&old, 0).await;
+    submit(&old, 0, 0, 1).await.unwrap();
+    faults.hold_sync.store(true, Ordering::SeqCst);
+    let late = submit(&old, 0, 1, 2);
+    // Written, and not yet synced, so that the taker finds it and makes it durable.
+    faults.waits.notified().await;
+    let new = store_on(&volume, &empty());
+    open(&new, 2).await.unwrap();
+    assert_eq!(new.bounds(log(0)).unwrap().end, 2);
+    new.acquire(log(0), LeaderEpoch(2)).await.unwrap();
+    faults.go_on.notify_one();
+    // The next file of the old one says that the file before it ends earlier.
+    assert_eq!(late.await, Err(StoreError::Uncertain { fenced: false }));
+    let next = submit(&old, 0, 1, 3).await;
+    assert_eq!(next, Err(StoreError::Uncertain { fenced: true }));
+    let expected = read_all(&new, 0).await.unwrap();
+    assert_eq!(expected.len(), 2);
+    for seed in 0..4 {
+        volume.power_cut(seed);
+        let third = store_on(&volume, &empty());
+        let info = open(&third, 3 + seed).await.unwrap();
+        assert_eq!(info.damaged, []);
+        assert_eq!(read_all(&third, 0).await.unwrap(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_whose_sync_failed_is_durable_once_the_next_owner_shows_it() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let old = store_on(&mount, &empty());
+    open(&old, 1).await.unwrap();
+    add(&old, 0).await;
+    submit(&old, 0, 0, 1).await.unwrap();
+    // The sync fails, and the process is killed before it can leave the file.
+    faults.next(StepOp::CreateNew, StepOutcome::Stop);
+    faults.hold_sync.store(true, Ordering::SeqCst);
+    let late = submit(&old, 0, 1, 2);
+    faults.waits.notified().await;
+    faults.go_on.notify_one();
+    while !faults.next.lock().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let new = store_on(&volume, &empty());
+    open(&new, 2).await.unwrap();
+    let shown = read_all(&new, 0).await.unwrap();
+    assert_eq!(shown.len(), 2);
+    for seed in 0..6 {
+        volume.power_cut(seed);
+        let next = store_on(&volume, &empty());
+        assert_eq!(open(&next, 3 + seed).await.unwrap().damaged, []);
+        assert_eq!(read_all(&next, 0).await.unwrap(), shown);
+    }
+    drop(late);
 }

@@ -1,11 +1,12 @@
 //! The local index: lost, stale, garbage, in sled.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use store_adapter::journal::{IndexChange, IndexError, IndexStore, MemoryIndex, SledIndex};
-use store_adapter::runtime::Env;
-use store_adapter::store::{LogStore, StoredBatch};
-use store_adapter::volume::memory::MemoryVolume;
+use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::store::{LogStore, StoreError, StoredBatch};
+use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOp, StepOutcome};
 
 use crate::support::{add, log, open, read_all, store_on, submit_sized};
 
@@ -102,11 +103,56 @@ async fn a_lost_stale_or_garbage_index_gives_the_same_reads() {
     }
 }
 
+/// Counts the bytes that are read of journal files.
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl StepHook for Counting {
+    fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
+        if step.op == StepOp::ReadAt && step.path.as_str().ends_with(".log") {
+            self.0.fetch_add(step.len, Ordering::SeqCst);
+        }
+        Box::pin(std::future::ready(StepOutcome::Proceed))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_saves_reading_the_journal() {
+    let volume = MemoryVolume::new();
+    let index = Arc::new(MemoryIndex::new());
+    let store = store_on(&volume, &index);
+    open(&store, 1).await.unwrap();
+    for partition in 0..3 {
+        add(&store, partition).await;
+    }
+    // Within the first file, behind two checkpoints.
+    let expected = fill(&store, 0..8).await;
+    settled(&index).await;
+    let mut read = Vec::new();
+    for (instance, index) in [(2, &index), (3, &Arc::new(MemoryIndex::new()))] {
+        let files = crate::support::files(&volume).await;
+        let copy = crate::support::tree(&files).await;
+        let counting = Arc::new(Counting::default());
+        let mount = copy.mount(Arc::clone(&counting) as Arc<dyn StepHook>, None);
+        let opened = store_on(&mount, index);
+        assert_eq!(open(&opened, instance).await.unwrap().damaged, []);
+        read.push(counting.0.load(Ordering::SeqCst));
+        for (partition, expected) in (0..).zip(&expected) {
+            assert_eq!(&read_all(&opened, partition).await.unwrap(), expected);
+        }
+    }
+    // The checksum of the file's first round, the footer that is not there and the tail remain.
+    assert!(read[0] + 60_000 < read[1], "{read:?}");
+}
+
 /// An index that never answers.
 #[derive(Debug)]
 struct Broken;
 
 impl IndexStore for Broken {
+    fn open(&self) -> BoxFuture<'_, Result<(), IndexError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     fn scan(&self, _prefix: &[u8]) -> Result<Vec<(bytes::Bytes, bytes::Bytes)>, IndexError> {
         Err(IndexError("broken".to_owned()))
     }
@@ -127,25 +173,27 @@ async fn sled_keeps_the_index_and_is_set_aside_when_it_is_garbage() {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::real();
     let volume = MemoryVolume::new();
-    let index = Arc::new(SledIndex::open(&env, dir.path()).await.unwrap());
-    let expected = write(&volume, &index).await;
-    assert_holds(&volume, &index, 2, &expected).await;
-    let held = SledIndex::open(&env, dir.path()).await;
-    let refused = held.map(drop).unwrap_err().to_string();
-    assert!(refused.contains("in use by another process"), "{refused}");
-    drop(index);
+    let index = || Arc::new(SledIndex::new(env.clone(), dir.path()));
+    let first = index();
+    let expected = write(&volume, &first).await;
+    assert_holds(&volume, &first, 2, &expected).await;
+    // Another process on the same directory is refused, and takes no shard from anybody.
+    let refused = open(&store_on(&volume, &index()), 3).await;
+    let Err(StoreError::Offline(why)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(why.contains("in use by another process"), "{why}");
+    drop(first);
     // The stores that still hold it end by themselves; then the lock is free.
-    let index = Arc::new(SledIndex::open(&env, dir.path()).await.unwrap());
-    assert_holds(&volume, &index, 3, &expected).await;
-    drop(index);
-    let index = SledIndex::open(&env, dir.path()).await;
-    drop(index.unwrap());
+    assert_holds(&volume, &index(), 3, &expected).await;
+    let garbage = index();
+    garbage.open().await.unwrap();
+    drop(garbage);
     for name in ["conf", "db"] {
         std::fs::File::create(dir.path().join("index").join(name))
             .and_then(|mut file| std::io::Write::write_all(&mut file, &[0xee; 5000]))
             .unwrap();
     }
-    let index = Arc::new(SledIndex::open(&env, dir.path()).await.unwrap());
+    assert_holds(&volume, &index(), 4, &expected).await;
     assert!(dir.path().join("index.bad-1").exists());
-    assert_holds(&volume, &index, 4, &expected).await;
 }

@@ -10,5 +10,6 @@
 
 mod faults;
 mod index;
+mod space;
 mod support;
 mod torn;
