@@ -1,5 +1,6 @@
 //! What the fuzz targets do with their input. Ordinary tests replay the corpora through the same
 //! functions, so every finding stays found.
+#![allow(clippy::expect_used, reason = "a panic is a finding")]
 
 use bytes::Bytes;
 use gateway::api::CloseReason;
@@ -10,8 +11,11 @@ use store_adapter::blob::Batches;
 use store_adapter::control::EndTxnMarker;
 use store_adapter::records::{Records, first_at_or_after};
 
+/// What a target does with one input; a panic is a finding.
+pub(crate) type Target = fn(&[u8]);
+
 /// Every target by name; the name is the directory of its corpus.
-pub(crate) const TARGETS: [(&str, fn(&[u8])); 3] =
+pub(crate) const TARGETS: [(&str, Target); 3] =
     [("request", request), ("blob", blob), ("records", records)];
 
 /// A frame, without its length: header, guard, decoder. What the guard lets pass must decode.
@@ -52,7 +56,7 @@ pub(crate) fn blob(blob: &[u8]) {
     for timestamp_type in [TimestampType::CreateTime, TimestampType::LogAppendTime] {
         let rules = TopicRules {
             timestamp_type,
-            compact: blob.len() % 2 == 0,
+            compact: blob.len().is_multiple_of(2),
             ..TopicRules::default()
         };
         let Ok(single) = validate::single_batch(Some(&blob), 9) else {
