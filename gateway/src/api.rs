@@ -1,7 +1,7 @@
 //! What a request and its answer are between the wire and the handlers.
 //!
-//! A call has two stages. The future that [`crate::broker`] returns completes when the request is
-//! *ordered*: classified, offsets assigned, queued for commit. Only then is the next request of
+//! A call has two stages. The future that [`ApiService::call`] returns completes when the request
+//! is *ordered*: classified, offsets assigned, queued for commit. Only then is the next request of
 //! that connection read. The answer is a second future inside [`Staged::Later`]; answers leave in
 //! request order. The second stage makes progress without being polled, and dropping it cancels
 //! nothing that was ordered.

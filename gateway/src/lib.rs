@@ -1,5 +1,6 @@
 //! Kafka wire protocol in front of a log store: sockets, tower stack, wire, handlers, partitions.
 
+mod admin;
 pub mod api;
 pub mod boot;
 pub mod broker;
@@ -9,6 +10,7 @@ pub mod error_code;
 pub mod features;
 pub mod fetch_session;
 pub mod frame;
+pub mod gateway;
 pub mod handlers;
 pub mod layers;
 pub mod metrics;
@@ -17,3 +19,5 @@ pub mod server;
 pub mod stack;
 pub mod topic_config;
 pub mod wire;
+
+pub use crate::gateway::{Addresses, Gateway, StartError};

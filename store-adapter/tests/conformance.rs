@@ -1,12 +1,20 @@
 //! The store suite over every adapter of this crate.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::case_sensitive_file_extension_comparisons,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use store_adapter::conformance::Harness;
 use store_adapter::conformance::gate::GateVolume;
-use store_adapter::journal::{FlushPolicy, JournalConfig, JournalStore};
+use store_adapter::journal::{FlushPolicy, IndexStore, JournalConfig, JournalStore, MemoryIndex};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::LogStore;
@@ -58,6 +66,7 @@ struct Journal {
     env: Env,
     base: Base,
     config: JournalConfig,
+    index: Arc<dyn IndexStore>,
     syncs: Arc<AtomicU64>,
     brokers: Mutex<Vec<(Arc<dyn LogStore>, GateVolume)>>,
 }
@@ -74,6 +83,7 @@ impl Journal {
             env: Env::real(),
             base,
             config,
+            index: Arc::new(MemoryIndex::new()),
             syncs: Arc::default(),
             brokers: Mutex::default(),
         }
@@ -109,6 +119,7 @@ impl Harness for Journal {
         let store: Arc<dyn LogStore> = Arc::new(JournalStore::new(
             self.env.clone(),
             Arc::new(gate.clone()),
+            Arc::clone(&self.index),
             self.config.clone(),
         ));
         self.brokers.lock().push((Arc::clone(&store), gate));

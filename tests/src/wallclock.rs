@@ -25,3 +25,12 @@ pub fn poll_until(patience: Duration, pace: Duration, mut ready: impl FnMut() ->
     }
     true
 }
+
+/// Waits out a part of a seeded schedule, or the gap between two looks at another process.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the schedule is the test's input; nothing can be awaited in another process"
+)]
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

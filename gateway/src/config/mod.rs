@@ -21,28 +21,10 @@ pub use self::listeners::{Endpoint, ListenerConfig};
 pub use self::settings::{ConfigError, Origin, Setting, Settings};
 pub use self::sources::{read_environment, read_file};
 
+use crate::boot::StoreKind;
 use crate::broker::BrokerConfig;
 use crate::partition::validate::{TimestampType, TopicRules};
 use crate::server::Limits;
-
-/// Where records are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreKind {
-    /// Journals on the volume with a sled index (`sled:`).
-    Sled,
-    /// Nothing outlives the process (`memory:`).
-    Memory,
-}
-
-impl StoreKind {
-    /// The scheme of its URL.
-    pub fn scheme(self) -> &'static str {
-        match self {
-            Self::Sled => "sled",
-            Self::Memory => "memory",
-        }
-    }
-}
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +122,7 @@ impl Config {
     /// What an acknowledgement means: the value of `flush.policy` in force, `memory` where nothing
     /// outlives the process.
     pub fn durability(&self) -> &'static str {
-        match (self.store, self.flush) {
+        match (&self.store, self.flush) {
             (StoreKind::Memory, _) => "memory",
             (StoreKind::Sled, FlushPolicy::Fsync) => "fsync",
             (StoreKind::Sled, FlushPolicy::Os) => "os",

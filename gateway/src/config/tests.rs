@@ -23,7 +23,7 @@ fn defaults_are_those_of_kafka_and_design() {
     assert_eq!(config.data_dir, Path::new("data"));
     assert_eq!(config.index_dir, Path::new("data/index"));
     assert_eq!(
-        (config.store, config.durability()),
+        (config.store.clone(), config.durability()),
         (StoreKind::Sled, "fsync")
     );
     assert_eq!(config.broker.num_partitions, 1);

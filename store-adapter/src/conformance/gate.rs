@@ -49,7 +49,7 @@ impl GateVolume {
         path: &VolumePath,
         open: VolumeFuture<'a, Arc<dyn VolumeFile>>,
     ) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
-        let journal = path.as_str().ends_with(".log");
+        let journal = path.file_name().strip_suffix(".log").is_some();
         Box::pin(async move {
             let inner = self.gate.pass(open).await?;
             let gate = Arc::clone(&self.gate);

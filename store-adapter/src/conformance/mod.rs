@@ -9,7 +9,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "a suite that fails by panicking"
+    clippy::disallowed_methods,
+    reason = "a suite that fails by panicking, and runs on tokio"
 )]
 
 pub mod append;

@@ -148,7 +148,7 @@ fn command_line(args: &Args, runs: usize) -> String {
     let quick = if args.quick { " --quick" } else { "" };
     format!(
         "Command: `cargo run --release -p tests --bin bench -- --rows {} --runs {runs}{quick}`. \
-         Medians of {runs} alternating sessions, least and most in brackets.\n",
+         Cells are medians over {runs} alternating sessions, with least and most in brackets.\n",
         rows.join(",")
     )
 }

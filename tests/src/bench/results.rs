@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::progress;
 use super::subject::Subject;
 
 /// What was measured in one line of the table.
@@ -53,6 +54,7 @@ impl Results {
 
     /// Adds a figure that belongs to no broker: a disk's or a client's own.
     pub(super) fn add_alone(&mut self, case: Case, value: f64) {
+        announce("alone", &case, value);
         self.line(case).alone.push(value);
     }
 
@@ -134,6 +136,15 @@ impl Line {
             .and_then(|values| spread(values))
             .map(|(_, median, _)| median)
     }
+}
+
+/// A long benchmark shows its figures as they come; only the table at its end counts.
+fn announce(who: &str, case: &Case, value: f64) {
+    let Case { row, what, unit } = case;
+    progress(&format!(
+        "row {row}, {who}: {what}: {} {unit}",
+        digits(value)
+    ));
 }
 
 fn append(text: &mut String, more: std::fmt::Arguments<'_>) {

@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use anyhow::{Context as _, bail, ensure};
 
 use super::wall::{Deadline, LOOK_EVERY, pause};
+use crate::oracle::{class_path, tool};
+use crate::process::repository;
 
 const TAIL_LINES: usize = 20;
 
@@ -115,9 +117,7 @@ impl Running {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => return format!("{}: {error}", self.log.display()),
         };
-        let lines: Vec<&str> = text.lines().collect();
-        let from = lines.len().saturating_sub(TAIL_LINES);
-        lines.get(from..).unwrap_or_default().join("\n")
+        tail(&text)
     }
 }
 
@@ -129,30 +129,23 @@ impl Drop for Running {
     }
 }
 
-/// `java` with the jars of Apache Kafka and little memory, running `class`.
+/// The last lines of a log.
+pub fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let from = lines.len().saturating_sub(TAIL_LINES);
+    lines.get(from..).unwrap_or_default().join("\n")
+}
+
+/// `class` of Apache Kafka's tools in a small JVM.
 ///
 /// # Errors
-/// If the jars are not there.
-pub fn java(class: &str, heap: &str) -> anyhow::Result<Command> {
-    let libs = super::cache_dir().join("kafka-4.3.1");
-    ensure!(
-        libs.join("complete").is_file(),
-        "no jars in {}: run scripts/setup-clients.sh java",
-        libs.display()
-    );
-    let logging = super::checkout().join("tests/clients/java/log4j2.properties");
-    let mut command = Command::new("java");
-    command
-        .args([
-            heap,
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Xshare:auto",
-        ])
-        .arg(format!("-Dlog4j2.configurationFile={}", logging.display()))
-        .arg("-cp")
-        .arg(libs.join("*"))
-        .arg(class);
+/// If the jars are not there and can't be fetched.
+pub fn java(class: &str) -> anyhow::Result<Command> {
+    let mut command = tool(&class_path()?, class);
+    let logging = repository().join("tests/clients/java/log4j2.properties");
+    // Without it the tools log to standard output, where a reader's records belong.
+    let logging = format!("-Dlog4j2.configurationFile={}", logging.display());
+    command.env("JDK_JAVA_OPTIONS", logging);
     Ok(command)
 }
 

@@ -16,6 +16,7 @@ use super::input::{PARTITIONS, Placement};
 use super::verdict::{Read, parse};
 use super::wall::Deadline;
 use super::watermarks::Watermarks;
+use crate::process::{cache_dir, repository};
 
 /// Time that writers have for one record, in milliseconds: more than all restarts take.
 pub const DELIVERY_MS: u32 = 180_000;
@@ -133,7 +134,7 @@ impl Client {
 
     /// Our own program around a client library.
     fn program(self) -> anyhow::Result<Command> {
-        let clients = super::cache_dir().join("clients");
+        let clients = cache_dir().join("clients");
         match self {
             Self::FranzGo => {
                 let path = clients.join("bin").join("flights-franz-go");
@@ -143,7 +144,7 @@ impl Client {
             Self::PythonConfluent => {
                 let path = clients.join("venv").join("bin").join("python");
                 need(&path, "run scripts/setup-clients.sh python")?;
-                let script = super::checkout().join("tests/clients/python/flights.py");
+                let script = repository().join("tests/clients/python/flights.py");
                 Ok(with(Command::new(path), [script]))
             }
             Self::RustRdkafka => Ok(Command::new(rdkafka_program()?)),
@@ -199,7 +200,7 @@ fn kcat_reader(broker: &str, topic: &str) -> Command {
 }
 
 fn java_writer(broker: &str, topic: &str) -> anyhow::Result<Command> {
-    let mut command = java("org.apache.kafka.tools.ConsoleProducer", "-Xmx256m")?;
+    let mut command = java("org.apache.kafka.tools.ConsoleProducer")?;
     command.args(["--bootstrap-server", broker, "--topic", topic]);
     command.args(["--reader-property", "parse.key=true"]);
     command.args(["--reader-property", "key.separator=\t"]);
@@ -221,10 +222,7 @@ fn java_writer(broker: &str, topic: &str) -> anyhow::Result<Command> {
 }
 
 fn java_reader(broker: &str, topic: &str, partition: usize, end: i64) -> anyhow::Result<Command> {
-    let mut command = java(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        "-Xmx128m",
-    )?;
+    let mut command = java("org.apache.kafka.tools.consumer.ConsoleConsumer")?;
     command.args([
         "--bootstrap-server",
         broker,

@@ -15,18 +15,3 @@ pub mod scenario;
 pub mod verdict;
 pub mod wall;
 pub mod watermarks;
-
-use std::path::PathBuf;
-
-/// The folder that `scripts/setup-clients.sh` fills: `$FENCEPOST_CACHE`, or `.cache` in the
-/// checkout.
-pub fn cache_dir() -> PathBuf {
-    std::env::var_os("FENCEPOST_CACHE").map_or_else(|| checkout().join(".cache"), PathBuf::from)
-}
-
-/// The root of the checkout that these tests were compiled in.
-pub fn checkout() -> PathBuf {
-    let mut dir = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    dir.pop();
-    dir
-}

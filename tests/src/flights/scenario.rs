@@ -19,6 +19,7 @@ use super::input::{FLIGHTS, Flights, PARTITIONS, Placement};
 use super::verdict;
 use super::wall::{Deadline, LOOK_EVERY, pause};
 use super::watermarks::{ABSENT, WatermarkClient, Watermarks};
+use crate::process::cache_dir;
 
 /// Most records that a writer holds and the broker does not show yet.
 pub const WINDOW: usize = 20_000;
@@ -60,7 +61,7 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
         scenario.writer != scenario.reader,
         "a client must not be its own witness"
     );
-    let flights = Flights::load(&super::cache_dir())?;
+    let flights = Flights::load(&cache_dir())?;
     let mut broker = Broker::start(kind, dir)?;
     let target = Target {
         broker: broker.address(),
@@ -101,7 +102,7 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
 /// leader and then accept the second one, which was in flight already, as the first of a producer
 /// that it does not know. The first is then out of order until its delivery time is over.
 fn create_topic(target: Target<'_>, dir: &Path) -> anyhow::Result<()> {
-    let command = java("org.apache.kafka.tools.TopicCommand", "-Xmx128m")?;
+    let command = java("org.apache.kafka.tools.TopicCommand")?;
     let broker = target.broker.to_string();
     let partitions = PARTITIONS.to_string();
     let command = with(command, ["--bootstrap-server", &broker, "--create"]);

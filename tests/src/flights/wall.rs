@@ -1,9 +1,9 @@
-//! Real time, for suites that watch real processes.
-//!
-//! The only place of this kit where the machine's clock is read or a thread waits for it.
-#![allow(clippy::disallowed_methods)]
+//! Deadlines of suites that watch real processes.
 
 use std::time::{Duration, Instant};
+
+use crate::wallclock::now;
+pub use crate::wallclock::pause;
 
 /// How long a watcher leaves between two looks at a process or a socket.
 pub const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -19,14 +19,14 @@ impl Deadline {
     /// A deadline `limit` from now.
     pub fn after(limit: Duration) -> Self {
         Self {
-            started: Instant::now(),
+            started: now(),
             limit,
         }
     }
 
     /// Time since the deadline was set.
     pub fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        now() - self.started
     }
 
     /// An error that says what was awaited, once the time is over.
@@ -38,14 +38,4 @@ impl Deadline {
         );
         Ok(())
     }
-}
-
-/// Waits out a part of a seeded schedule, or the gap between two looks.
-pub fn pause(time: Duration) {
-    std::thread::sleep(time);
-}
-
-/// Runs `work` on a thread of its own until it returns.
-pub fn spawn(work: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(work);
 }
