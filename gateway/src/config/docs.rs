@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::keys::{Effect, IGNORED_FAMILIES, KEYS};
+use super::ignored::FAMILIES;
+use super::keys::{Effect, KEYS};
 
 const HEAD: &str = "# Configuration
 
@@ -64,7 +65,7 @@ pub fn page() -> String {
             write(format_args!("| `{}` | {why} |", key.name));
         }
     }
-    for (prefix, why) in IGNORED_FAMILIES {
+    for (prefix, why) in FAMILIES {
         write(format_args!("| other `{prefix}*` | {why} |"));
     }
     page

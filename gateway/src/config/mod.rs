@@ -4,6 +4,7 @@
 //! from and what is allowed; a known key without effect, and an unknown one, are warnings.
 
 pub mod docs;
+mod ignored;
 pub mod keys;
 mod listeners;
 mod settings;

@@ -1,0 +1,83 @@
+//! Families of Kafka's keys that have no effect here, and reasons that several keys share.
+
+pub(super) const NO_THREADS: &str = "there is one worker a core";
+pub(super) const NO_RECOMPRESSION: &str = "batches are kept as they were sent";
+const OWN_FILES: &str = "it is about Kafka's own log files";
+pub(super) const NO_CLASSES: &str = "there are no Java classes to load";
+pub(super) const PLAINTEXT: &str = "only plaintext listeners are served";
+
+/// Families of keys that are known and have no effect, by prefix.
+pub(super) const FAMILIES: &[(&str, &str)] = &[
+    (
+        "log.retention.",
+        "nothing is deleted by age or size yet: topics keep every record",
+    ),
+    ("log.roll.", "journal files are closed by size alone"),
+    ("log.flush.", "`flush.policy` says when a batch is durable"),
+    ("log.cleaner.", "there is no compaction yet"),
+    ("log.index.", "the index has no files of Kafka's form"),
+    ("log.preallocate", OWN_FILES),
+    ("log.segment.delete.", OWN_FILES),
+    ("log.dir.failure.", OWN_FILES),
+    ("log.initial.", OWN_FILES),
+    ("log.local.retention.", "there is no tiered storage"),
+    (
+        "log.message.downconversion.",
+        "only message format v2 is served",
+    ),
+    ("log.message.format.", "only message format v2 is served"),
+    ("group.", "consumer groups are not served yet"),
+    ("offsets.", "consumer groups are not served yet"),
+    ("offset.", "consumer groups are not served yet"),
+    ("share.", "share groups are not served"),
+    ("transaction.", "transactions are not served yet"),
+    ("transactional.", "transactions are not served yet"),
+    (
+        "controller.",
+        "the controller lives on the volume and needs no settings",
+    ),
+    ("metadata.", "cluster metadata are files on the volume"),
+    ("quorum.", "there is no quorum: the volume decides"),
+    ("zookeeper.", "there is no ZooKeeper"),
+    ("replica.", "there are no replicas to copy"),
+    ("leader.", "there are no replicas to balance"),
+    ("auto.leader.", "there are no replicas to balance"),
+    ("follower.", "there are no replicas to copy"),
+    ("num.network.", NO_THREADS),
+    ("num.io.", NO_THREADS),
+    ("num.recovery.", NO_THREADS),
+    ("num.replica.", "there are no replicas to copy"),
+    ("socket.", "the operating system sizes socket buffers"),
+    ("sasl.", PLAINTEXT),
+    ("ssl.", PLAINTEXT),
+    ("security.", PLAINTEXT),
+    (
+        "super.",
+        "there are no access rules: every client may do everything",
+    ),
+    ("delegation.", PLAINTEXT),
+    ("password.", PLAINTEXT),
+    ("listener.name.", PLAINTEXT),
+    ("quota.", "there are no quotas"),
+    ("client.quota.", "there are no quotas"),
+    ("metrics.", "metrics are served on the admin port"),
+    ("remote.", "there is no tiered storage"),
+    ("telemetry.", "clients' own metrics are not collected"),
+    ("kafka.metrics.", "metrics are served on the admin port"),
+    (
+        "broker.heartbeat.",
+        "the volume keeps track of live brokers",
+    ),
+    ("broker.session.", "the volume keeps track of live brokers"),
+    ("early.start.", PLAINTEXT),
+    ("unstable.", "no unstable version is served"),
+    ("eligible.", "there are no replicas"),
+    ("initial.broker.", "the volume keeps track of live brokers"),
+    ("fetch.purgatory.", "waiting requests need no purging"),
+    ("producer.purgatory.", "waiting requests need no purging"),
+    (
+        "delete.records.purgatory.",
+        "waiting requests need no purging",
+    ),
+    ("alter.log.", "there are no replicas to move"),
+];
