@@ -1,0 +1,218 @@
+//! ApiVersions, FindCoordinator, InitProducerId.
+
+use std::collections::BTreeSet;
+
+use kafka_protocol::messages::{
+    ApiVersionsRequest, FindCoordinatorRequest, InitProducerIdRequest, ProducerId, TransactionalId,
+};
+use tests::raw::ops;
+
+use crate::kit::{Target, differs, on_kafka, text};
+
+/// Key, lowest and highest version of what is served.
+const SERVED: [(i16, i16, i16); 9] = [
+    (0, 0, 13),
+    (1, 4, 18),
+    (2, 1, 10),
+    (3, 0, 13),
+    (10, 0, 6),
+    (18, 0, 4),
+    (19, 2, 7),
+    (20, 1, 6),
+    (22, 0, 5),
+];
+
+fn versions_request(name: &str, version: &str) -> ApiVersionsRequest {
+    ApiVersionsRequest::default()
+        .with_client_software_name(text(name))
+        .with_client_software_version(text(version))
+}
+
+#[tokio::test]
+async fn a07_versions_are_advertised_as_clients_need_them() {
+    let target = Target::shared();
+    let mut client = target.connect().await;
+    for version in 0..=4 {
+        let request = versions_request("wire", "1");
+        let response = client.call(&request, version).await.unwrap();
+        assert_eq!(response.error_code, 0);
+        let got: BTreeSet<(i16, i16, i16)> = response
+            .api_keys
+            .iter()
+            .map(|api| (api.api_key, api.min_version, api.max_version))
+            .collect();
+        assert_eq!(got.len(), response.api_keys.len(), "no key twice");
+        for row in SERVED {
+            let (key, min, _) = row;
+            if key == 2 && on_kafka() {
+                // v11 only adds tiering.
+                assert!(got.contains(&(2, min, 11)));
+            } else {
+                assert!(got.contains(&row), "v{version}: {row:?}");
+            }
+        }
+        for (key, ..) in &got {
+            assert!(![4, 5, 6, 7, 52, 56, 71, 72].contains(key), "{key}");
+        }
+        if !on_kafka() {
+            assert_eq!(got, SERVED.into(), "nothing that is not served");
+        }
+        if version >= 3 {
+            assert!(response.finalized_features_epoch >= 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn everything_advertised_is_answered_at_both_ends() {
+    let target = Target::shared();
+    let mut client = target.with_topic("ends", 1).await;
+    for version in [3, 13] {
+        let request = if version == 13 {
+            let id = crate::idempotence::topic_id(&mut client, "ends").await;
+            crate::idempotence::produce_by_id(id, crate::kit::plain(1))
+        } else {
+            crate::kit::produce_request("ends", &[(0, Some(crate::kit::plain(1)))])
+        };
+        let response = client.call(&request, version).await.unwrap();
+        assert_eq!(crate::kit::codes(&response), [0], "Produce v{version}");
+    }
+    for version in 4..=18 {
+        let mut request = crate::reading::fetch_request("ends", &[(0, 0)]);
+        if version >= 13 {
+            request.topics[0].topic_id =
+                crate::idempotence::topic_id(&mut client, "ends").await;
+        }
+        let response = client.call(&request, version).await.unwrap();
+        let answer = &crate::reading::partitions(&response)[0];
+        assert_eq!(answer.error_code, 0, "Fetch v{version}");
+        assert_eq!(answer.high_watermark, 2);
+    }
+}
+
+#[tokio::test]
+async fn software_names_follow_kafkas_pattern() {
+    let target = Target::shared();
+    let mut client = target.connect().await;
+    for (name, version, code) in [
+        ("", "1", 42),
+        ("a", "", 42),
+        ("-a", "1", 42),
+        ("a", "1.", 42),
+        ("a b", "1", 42),
+        ("apache-kafka-java", "4.3.1", 0),
+    ] {
+        let request = versions_request(name, version);
+        let response = client.call(&request, 3).await.unwrap();
+        assert_eq!(response.error_code, code, "{name:?} {version:?}");
+        assert_eq!(response.api_keys.is_empty(), code != 0);
+    }
+}
+
+fn find(key: &str, key_type: i8, version: i16) -> FindCoordinatorRequest {
+    let request = FindCoordinatorRequest::default().with_key_type(key_type);
+    if version >= 4 {
+        request.with_coordinator_keys(vec![text(key), text("another")])
+    } else {
+        request.with_key(text(key))
+    }
+}
+
+#[tokio::test]
+async fn find_coordinator_answers_as_far_as_there_are_coordinators() {
+    let target = Target::shared();
+    let mut client = target.connect().await;
+    for version in 0..=6 {
+        for key_type in [0, 1] {
+            if version == 0 && key_type == 1 {
+                continue;
+            }
+            let request = find("someone", key_type, version);
+            let response = client.call(&request, version).await.unwrap();
+            let codes: Vec<i16> = if version >= 4 {
+                assert_eq!(response.coordinators.len(), 2);
+                response.coordinators.iter().map(|c| c.error_code).collect()
+            } else {
+                vec![response.error_code]
+            };
+            // Kafka has one, once the topic behind it is made: 15 until then.
+            let allowed = differs("coordinators", vec![0, 15], vec![15]);
+            assert!(codes.iter().all(|c| allowed.contains(c)), "{codes:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_kinds_of_coordinator_are_refused() {
+    let target = Target::shared();
+    let mut client = target.connect().await;
+    for (version, key_type) in [(1, 2), (5, 2), (3, 9), (6, -1)] {
+        let response = client
+            .call(&find("x", key_type, version), version)
+            .await
+            .unwrap();
+        let codes: Vec<i16> = if version >= 4 {
+            response.coordinators.iter().map(|c| c.error_code).collect()
+        } else {
+            vec![response.error_code]
+        };
+        assert!(codes.iter().all(|c| *c == 42), "v{version} {key_type}: {codes:?}");
+    }
+}
+
+fn init(id: Option<&str>, producer_id: i64, producer_epoch: i16) -> InitProducerIdRequest {
+    InitProducerIdRequest::default()
+        .with_transactional_id(id.map(|id| TransactionalId(text(id))))
+        .with_transaction_timeout_ms(60_000)
+        .with_producer_id(ProducerId(producer_id))
+        .with_producer_epoch(producer_epoch)
+}
+
+#[tokio::test]
+async fn producer_ids_are_fresh_on_every_connection() {
+    let target = Target::shared();
+    let mut clients = [target.connect().await, target.connect().await];
+    let mut seen = BTreeSet::new();
+    for round in 0..40 {
+        for client in &mut clients {
+            let (id, epoch) = ops::init_producer_id(client).await.unwrap();
+            assert_eq!(epoch, 0);
+            assert!(id >= 0);
+            assert!(seen.insert(id), "{id} twice, round {round}");
+        }
+    }
+    // Without a transactional id whatever the request claims is ignored.
+    for version in 0..=5 {
+        let (id, epoch) = if version >= 3 { (77, 3) } else { (-1, -1) };
+        let request = init(None, id, epoch).with_transaction_timeout_ms(-7);
+        let response = clients[0].call(&request, version).await.unwrap();
+        assert_eq!((response.error_code, response.producer_epoch), (0, 0));
+        assert!(seen.insert(response.producer_id.0), "v{version}");
+    }
+}
+
+#[tokio::test]
+async fn t04_init_producer_id_refusals() {
+    let target = Target::shared();
+    let mut client = target.connect().await;
+    ops::init_producer_id(&mut client).await.unwrap();
+    for (id, producer_id, epoch, version, code) in [
+        (Some(""), -1, -1, 4, 42),
+        (Some(""), -1, -1, 0, 42),
+        (None, 5, -1, 3, 42),
+        (None, -1, 5, 4, 42),
+        (Some("t"), 5, -1, 4, 42),
+    ] {
+        let request = init(id, producer_id, epoch);
+        let response = client.call(&request, version).await.unwrap();
+        let got = (
+            response.error_code,
+            response.producer_id.0,
+            response.producer_epoch,
+        );
+        assert_eq!(got, (code, -1, -1), "{id:?} {producer_id} {epoch} v{version}");
+    }
+    let response = client.call(&init(Some("t"), -1, -1), 4).await.unwrap();
+    let allowed = differs("transaction-coordinator", vec![0, 14, 15, 16], vec![15]);
+    assert!(allowed.contains(&response.error_code), "{response:?}");
+}

@@ -1,0 +1,218 @@
+//! Damaged files: reported with their path, answered with a retriable code, never overwritten;
+//! what is healthy goes on.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use tests::raw::batch::Record;
+use tests::raw::{RawClient, ops};
+
+use crate::kit::{P, Target, end_of, on_kafka, plain, produce};
+use crate::reading::{fetch_batch, fetch_request, partitions};
+
+/// Stops the gateway hard, runs `harm` on its data directory, and starts it again.
+fn harmed(target: &Target, harm: impl FnOnce(&Path)) {
+    target.gateway(|gateway, data_dir| {
+        gateway.process().kill().unwrap();
+        harm(&data_dir);
+        gateway.restart().unwrap();
+    });
+}
+
+fn overwrite(path: &Path, content: &[u8]) {
+    let file = File::create(path).unwrap();
+    file.write_all_at(content, 0).unwrap();
+}
+
+async fn still_works(client: &mut RawClient, topic: &str) {
+    ops::await_topic(client, topic, 1).await.unwrap();
+    let end = end_of(client, topic).await;
+    let sent = produce(client, topic, plain(1)).await;
+    assert_eq!(sent, (0, end));
+    let stored = fetch_batch(client, topic, end).await;
+    assert_eq!(stored[..8], end.to_be_bytes());
+}
+
+async fn produced(client: &mut RawClient, topic: &str) -> i16 {
+    ops::produce(client, topic, 0, plain(1))
+        .await
+        .unwrap()
+        .error_code
+}
+
+#[tokio::test]
+async fn a_damaged_topic_file_takes_one_topic_offline() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("healthy", 1).await;
+    ops::create_topic(&mut client, "hurt", 1, &[]).await.unwrap();
+    assert_eq!(produce(&mut client, "hurt", plain(1)).await, (0, 0));
+    let garbage = b"{\"topicId\": no json";
+    harmed(&target, |data_dir| {
+        overwrite(&data_dir.join("hurt/.topic-id.json"), garbage);
+    });
+    let mut client = target.connect().await;
+    still_works(&mut client, "healthy").await;
+    let code = produced(&mut client, "hurt").await;
+    assert!([3, 6, 56].contains(&code), "retriable, not {code}");
+    // Asking for it must not make an empty topic in its place.
+    let asked = ops::metadata(&mut client, "hurt").await.unwrap();
+    assert_ne!(asked.topics[0].error_code, 0);
+    let created = ops::create_topic(&mut client, "hurt", 1, &[]).await;
+    assert!(created.is_err());
+    target.gateway(|gateway, data_dir| {
+        let path = data_dir.join("hurt/.topic-id.json");
+        assert_eq!(fs::read(&path).unwrap(), garbage, "kept as it was");
+        let log = gateway.log().unwrap();
+        assert!(log.contains("hurt/.topic-id.json"), "{log}");
+        assert!(!log.contains("panicked"), "{log}");
+    });
+}
+
+/// Journal files with their lengths, oldest first.
+fn journals(data_dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for shard in fs::read_dir(data_dir.join("__store")).unwrap() {
+        let journal = shard.unwrap().path().join("journal");
+        for file in fs::read_dir(journal).unwrap() {
+            found.push(file.unwrap().path());
+        }
+    }
+    found.retain(|path| path.extension().is_some_and(|e| e == "log"));
+    found.sort();
+    found
+}
+
+/// Turns a bit of the first place in the journals that holds `needle`; the file.
+fn flip(data_dir: &Path, needle: &[u8]) -> PathBuf {
+    for path in journals(data_dir) {
+        let content = fs::read(&path).unwrap();
+        let at = content
+            .windows(needle.len())
+            .position(|window| window == needle);
+        if let Some(at) = at {
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            let at = at + needle.len() / 2;
+            let byte = content[at] ^ 0x20;
+            file.write_all_at(&[byte], u64::try_from(at).unwrap())
+                .unwrap();
+            return path;
+        }
+    }
+    panic!("the journals don't hold what was sent");
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_the_journal_is_never_served() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[("journal.segment.bytes", "1048576")]);
+    let mut client = target.with_topic("whole", 1).await;
+    ops::create_topic(&mut client, "flipped", 1, &[])
+        .await
+        .unwrap();
+    let mut spec = P(-1, -1, -1, 0).spec();
+    spec.records = vec![Record::value(&b"the value that will be damaged"[..])];
+    assert_eq!(produce(&mut client, "flipped", spec.build()).await, (0, 0));
+    // The journal rolls: the place lies in an old, sealed file.
+    let mut filler = P(-1, -1, -1, 0).spec();
+    filler.records = vec![Record::value(vec![b'f'; 200_000])];
+    for offset in 0..20 {
+        assert_eq!(
+            produce(&mut client, "whole", filler.build()).await,
+            (0, offset)
+        );
+    }
+    let mut file = PathBuf::new();
+    harmed(&target, |data_dir| {
+        assert!(journals(data_dir).len() > 2);
+        file = flip(data_dir, b"the value that will be damaged");
+    });
+    let mut client = target.connect().await;
+    still_works(&mut client, "whole").await;
+    let response = client
+        .call(&fetch_request("flipped", &[(0, 0)]), 12)
+        .await
+        .unwrap();
+    let answer = &partitions(&response)[0];
+    assert!(
+        [2, 6, 56].contains(&answer.error_code),
+        "served or unknown: {answer:?}"
+    );
+    let code = produced(&mut client, "flipped").await;
+    assert!([6, 56].contains(&code), "offline, not {code}");
+    let name = file.file_name().unwrap().to_string_lossy().into_owned();
+    target.gateway(|gateway, _| {
+        let log = gateway.log().unwrap();
+        assert!(log.contains(&name), "{name} is not named in:\n{log}");
+        assert!(!log.contains("panicked"), "{log}");
+    });
+}
+
+#[tokio::test]
+async fn a_lost_index_is_built_again() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("indexed", 1).await;
+    for sequence in 0..20 {
+        let got = produce(&mut client, "indexed", P(7, 0, sequence, 1).batch()).await;
+        assert_eq!(got, (0, i64::from(sequence)));
+    }
+    let before = fetch_batch(&mut client, "indexed", 0).await;
+    for garbage in [false, true] {
+        harmed(&target, |data_dir| {
+            let index = data_dir.join("index");
+            assert!(index.is_dir());
+            if garbage {
+                scribble(&index);
+            } else {
+                fs::remove_dir_all(&index).unwrap();
+            }
+        });
+        let mut client = target.connect().await;
+        ops::await_topic(&mut client, "indexed", 1).await.unwrap();
+        assert_eq!(fetch_batch(&mut client, "indexed", 0).await, before);
+        let got = produce(&mut client, "indexed", P(7, 0, 19, 1).batch()).await;
+        assert_eq!(got, (0, 19), "garbage: {garbage}");
+    }
+}
+
+/// Overwrites every file below `dir` with noise, but for the names that identify the cluster.
+fn scribble(dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            scribble(&path);
+        } else if path.extension().is_none_or(|e| e != "json") {
+            overwrite(&path, &[0xa5; 5000]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_volume_of_another_cluster_is_refused() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("remembered", 1).await;
+    assert_eq!(produce(&mut client, "remembered", plain(1)).await, (0, 0));
+    let refused = target.gateway(|gateway, data_dir| {
+        gateway.process().kill().unwrap();
+        let cluster = data_dir.join("__cluster/cluster.json");
+        let kept = fs::read(&cluster).unwrap();
+        fs::remove_file(&cluster).unwrap();
+        let refused = gateway.restart().unwrap_err();
+        overwrite(&cluster, &kept);
+        gateway.restart().unwrap();
+        format!("{refused:#}")
+    });
+    assert!(refused.contains("cluster.json"), "{refused}");
+    assert_eq!(end_of(&mut target.connect().await, "remembered").await, 1);
+}

@@ -1,0 +1,104 @@
+//! What Fencepost answers differently from Apache Kafka 4.3.1, each with its reason. A test asks
+//! for the difference by its name; a name that no test asks for fails [`every_difference_is_tested`].
+
+/// Name and reason.
+pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
+    (
+        "auto-creation-at-once",
+        "Metadata waits for the topic that it creates; Kafka answers 3 first and the client asks \
+         again",
+    ),
+    (
+        "compaction",
+        "compaction is refused until it reclaims; Kafka accepts cleanup.policy=compact",
+    ),
+    (
+        "compressed-records-unread",
+        "compressed batches are judged by their header: decompressing all of them would cost the \
+         path its speed; Kafka answers -1 where they do not decode",
+    ),
+    (
+        "coordinators",
+        "there are no coordinators yet: 15, which clients retry",
+    ),
+    (
+        "delete-nothing",
+        "DeleteTopics with neither name nor id is no request that can be carried out: 42; Kafka \
+         looks for the zero id",
+    ),
+    (
+        "frame-limit-by-api",
+        "only Produce has a use for frames over 8 MiB: others are closed before memory is spent; \
+         Kafka waits for the bytes",
+    ),
+    (
+        "half-closed",
+        "a client that ended its direction still gets the answers that it is owed",
+    ),
+    (
+        "impossible-batch-length",
+        "87 for the partition that has it; Kafka fails every partition with -1",
+    ),
+    (
+        "negative-byte-limits",
+        "read as 0, so that the first batch comes; Kafka answers -1",
+    ),
+    (
+        "null-records",
+        "87; Kafka throws while logging and never answers",
+    ),
+    (
+        "offset-deltas",
+        "87; Kafka stores offsets that lie outside of their batch",
+    ),
+    (
+        "partition-twice",
+        "87 for it and nothing of it appended; Kafka keeps the last and loses the first silently",
+    ),
+    (
+        "producer-fields",
+        "87 for a producer id, epoch and transactional bit that contradict each other; Kafka \
+         appends them unchecked",
+    ),
+    (
+        "replication-factor",
+        "accepted: the store replicates or does not, and the answer reports one replica",
+    ),
+    (
+        "transaction-coordinator",
+        "no coordinator knows a transactional id yet",
+    ),
+    (
+        "unknown-codec",
+        "87; Kafka answers -1",
+    ),
+    (
+        "window-after-a-crash",
+        "all five batches of the window survive; Kafka knows only the newest one after a restart",
+    ),
+];
+
+#[test]
+fn every_difference_is_tested() {
+    let sources = [
+        include_str!("apis.rs"),
+        include_str!("bodies.rs"),
+        include_str!("errors.rs"),
+        include_str!("frames.rs"),
+        include_str!("idempotence.rs"),
+        include_str!("kill.rs"),
+        include_str!("pipeline.rs"),
+        include_str!("reading.rs"),
+        include_str!("records.rs"),
+        include_str!("sessions.rs"),
+        include_str!("topics.rs"),
+    ];
+    for (name, reason) in KNOWN_DIFFERENCES {
+        let quoted = format!("\"{name}\"");
+        assert!(
+            sources.iter().any(|source| source.contains(&quoted)),
+            "no test has the difference {name}"
+        );
+        assert!(!reason.is_empty());
+    }
+}

@@ -1,0 +1,24 @@
+//! The wire contract, black box: every test enters through a real TCP port with a client that
+//! hides nothing, and expects Kafka's codes as literals.
+//!
+//! By default it starts Fencepost. `FENCEPOST_WIRE_TARGET=kafka` starts Apache Kafka instead, which
+//! proves the expectations; what Fencepost does differently on purpose is listed, with the reason,
+//! in `differences.rs`, and nowhere else. Tests of our own durability run on Fencepost only.
+
+mod apis;
+mod bodies;
+mod damage;
+mod differences;
+mod errors;
+mod frames;
+mod fsyncs;
+mod full_disk;
+mod idempotence;
+mod kill;
+mod kit;
+mod malformed;
+mod pipeline;
+mod reading;
+mod records;
+mod sessions;
+mod topics;
