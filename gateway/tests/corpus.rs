@@ -1,5 +1,12 @@
 //! Replays the corpora of the fuzz targets: seeds, and every input that was ever a finding.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
 use std::fs;
 use std::path::PathBuf;
 

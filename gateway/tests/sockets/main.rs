@@ -1,5 +1,12 @@
 //! The shell over real sockets, with a service that the test controls.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
 #[cfg(test)]
 mod kit;
 

@@ -500,7 +500,7 @@ mod tests {
         let env = world.env(node);
         world
             .run(node, 10_000, async move {
-                env.clock.sleep(Duration::from_secs(1)).await
+                env.clock.sleep(Duration::from_secs(1)).await;
             })
             .unwrap();
         world.log()
