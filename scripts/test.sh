@@ -18,7 +18,7 @@ say "format"
 cargo fmt --all --check
 
 say "lints"
-cargo clippy --locked --workspace --all-targets --features tests/planted-faults,tests/clients-c -- -D warnings
+cargo clippy --locked --profile ci --workspace --all-targets --features tests/planted-faults,tests/clients-c -- -D warnings
 
 say "the gateway under test"
 cargo build --locked --profile ci -p gateway
