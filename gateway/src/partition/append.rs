@@ -46,11 +46,13 @@ impl Partition {
     pub fn append(self: &Arc<Self>, batch: &Batch) -> Ticket {
         let append_ms = self.deps.env.clock.wall_ms();
         let mut state = self.state.lock();
-        if let Err(error) = state.may_append() {
-            return Ticket::Ready(Err(error));
-        }
         let stamped = batch.stamp(state.next_offset, self.epoch);
         let meta = BatchMeta::from_header(stamped.header(), append_ms, None);
+        if let Err(error) = state.may_append() {
+            // It will come again: until then nothing that was sent behind it may take its place.
+            state.producers.refuse(&meta);
+            return Ticket::Ready(Err(error));
+        }
         let verdict = state.producers.classify(&meta);
         self.deps.classified.count(&verdict);
         match verdict {

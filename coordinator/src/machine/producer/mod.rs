@@ -8,7 +8,8 @@
 pub mod entry;
 pub mod id_block;
 pub mod marker;
-pub mod states;
+pub mod refused;
+mod states;
 pub mod txn_index;
 pub mod window;
 

@@ -103,6 +103,8 @@ struct Model {
     durable: Vec<BatchMeta>,
     tail: Vec<BatchMeta>,
     aborted: Vec<(i64, i64, i64)>,
+    /// Of producers without state: the batches that were dropped, oldest first.
+    refused: Vec<BatchMeta>,
 }
 
 impl Model {
@@ -158,6 +160,42 @@ impl Model {
             .map_or(self.end(), |batch| batch.last_offset + 1)
     }
 
+    /// Whether the producer's first refused batch of this epoch is another one.
+    fn must_wait(&self, batch: &BatchMeta) -> bool {
+        let mut first: Option<&BatchMeta> = None;
+        for refused in self
+            .refused
+            .iter()
+            .filter(|b| b.producer_id == batch.producer_id)
+        {
+            let stands = first.is_some_and(|f| {
+                f.producer_epoch >= refused.producer_epoch
+                    && refused.append_ms < f.append_ms + LIMIT_MS
+            });
+            if !stands {
+                first = Some(refused);
+            }
+        }
+        first.is_some_and(|f| {
+            f.producer_epoch == batch.producer_epoch
+                && f.first_seq != batch.first_seq
+                && batch.append_ms < f.append_ms + LIMIT_MS
+        })
+    }
+
+    fn drop_tail(&mut self) {
+        for batch in std::mem::take(&mut self.tail) {
+            let data = batch.producer_id.0 >= 0 && !batch.is_control;
+            if data
+                && self
+                    .projected(batch.producer_id.0, batch.append_ms)
+                    .is_none()
+            {
+                self.refused.push(batch);
+            }
+        }
+    }
+
     fn classify(&self, batch: &BatchMeta) -> Verdict {
         if batch.producer_id.0 < 0 {
             return if batch.is_transactional {
@@ -168,7 +206,7 @@ impl Model {
         }
         let Some(s) = self.projected(batch.producer_id.0, batch.append_ms) else {
             let tv2 = batch.is_transactional && batch.implicit_add && batch.first_seq.0 != 0;
-            return if tv2 {
+            return if tv2 || self.must_wait(batch) {
                 Verdict::OutOfOrder
             } else {
                 Verdict::Accept
@@ -216,6 +254,7 @@ impl Model {
                 self.aborted
                     .push((batch.producer_id.0, first, batch.last_offset));
             }
+            self.refused.retain(|b| b.producer_id != batch.producer_id);
             self.durable.push(batch);
         }
         (count > 0).then(|| self.end() - 1)
@@ -337,6 +376,7 @@ impl World {
 
     fn crash(&mut self, overlap: usize) {
         self.model.tail.clear();
+        self.model.refused.clear();
         let mut reopened = ProducerStates::restore(through_the_files(&self.saved), LIMIT_MS);
         let covered = |batch: &BatchMeta| batch.last_offset < self.saved.log_end_offset;
         let from = self.model.durable.iter().take_while(|b| covered(b)).count();
@@ -366,7 +406,7 @@ impl World {
                 }
             }
             Step::Drop => {
-                self.model.tail.clear();
+                self.model.drop_tail();
                 self.states.drop_tail();
             }
             Step::Wait(ms) => self.now_ms += ms,

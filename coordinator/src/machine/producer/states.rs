@@ -14,6 +14,7 @@ use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::ProducerId;
 
 use super::entry::{ProducerEntry, Refusal, TxnChange};
+use super::refused::Refused;
 use super::txn_index::{AbortedTxn, TxnIndex};
 use super::{BatchMeta, Duplicate, Verdict};
 
@@ -57,6 +58,7 @@ pub struct ProducerStates {
     last_batch: Option<BatchProof>,
     tail: VecDeque<BatchMeta>,
     queued: BTreeMap<ProducerId, Queued>,
+    refused: Refused,
 }
 
 impl ProducerStates {
@@ -81,6 +83,7 @@ impl ProducerStates {
             last_batch: image.last_batch,
             tail: VecDeque::new(),
             queued: BTreeMap::new(),
+            refused: Refused::default(),
         }
     }
 
@@ -127,7 +130,9 @@ impl ProducerStates {
             return Verdict::InvalidRecord;
         }
         let Some(entry) = self.projected(id, batch.append_ms) else {
-            return if batch.is_transactional && batch.implicit_add && batch.first_seq.0 != 0 {
+            let tv2_start = batch.is_transactional && batch.implicit_add;
+            let not_first = tv2_start && batch.first_seq.0 != 0;
+            return if not_first || self.refused.forbids(batch, self.expiration_ms) {
                 Verdict::OutOfOrder
             } else {
                 Verdict::Accept
@@ -199,8 +204,19 @@ impl ProducerStates {
     /// A commit failed or is uncertain: nothing that was queued counts. What the log turns out to
     /// hold behind [`Self::log_end_offset`] is replayed before the next batch is classified.
     pub fn drop_tail(&mut self) {
-        self.tail.clear();
         self.queued.clear();
+        for batch in std::mem::take(&mut self.tail) {
+            self.refuse(&batch);
+        }
+    }
+
+    /// A data batch of a client was refused with an answer that makes it come again. Until it
+    /// does, no later one of a producer without state is taken in its place.
+    pub fn refuse(&mut self, batch: &BatchMeta) {
+        let data = has_state(batch) && !batch.is_control && batch.first_seq.0 >= 0;
+        if data && self.projected(batch.producer_id, batch.append_ms).is_none() {
+            self.refused.note(batch, self.expiration_ms);
+        }
     }
 
     /// Takes a durable batch of the log. Never refuses. Batches come in order of offsets; one that
@@ -216,6 +232,7 @@ impl ProducerStates {
     /// memory only: an expired producer counts as unknown whether it was dropped or not.
     pub fn expire(&mut self, now_ms: i64) {
         let (queued, limit_ms) = (&self.queued, self.expiration_ms);
+        self.refused.expire(now_ms, limit_ms);
         self.durable
             .retain(|id, entry| queued.contains_key(id) || !entry.is_expired(now_ms, limit_ms));
     }
@@ -275,6 +292,7 @@ impl ProducerStates {
             return;
         }
         let id = batch.producer_id;
+        self.refused.known(id);
         let entry = self
             .durable
             .entry(id)

@@ -145,6 +145,38 @@ fn i01_i04_a_first_batch_and_its_repetition() {
     assert_eq!(p.next_offset, 3);
 }
 
+/// Five in flight of a new producer: the commit of the first fails, the others come later.
+#[test]
+fn a_refused_first_batch_of_an_unknown_producer_comes_before_its_others() {
+    let mut p = Partition::at(0);
+    let first = p.batch(7, 0, 0, 3);
+    assert_eq!(p.states.classify(&first), Verdict::Accept);
+    p.states.queue(first);
+    p.states.drop_tail();
+    let second = p.batch(7, 0, 3, 3);
+    p.states.refuse(&second);
+    assert_eq!(p.states.classify(&second), Verdict::OutOfOrder);
+    assert_eq!(p.states.classify(&first), Verdict::Accept);
+    // Another epoch, and another producer, are other sessions.
+    assert_eq!(p.states.classify(&p.batch(7, 1, 3, 1)), Verdict::Accept);
+    assert_eq!(p.states.classify(&p.batch(8, 0, 3, 1)), Verdict::Accept);
+    p.states.queue(first);
+    p.states.commit_through(2);
+    assert_eq!(p.states.classify(&second), Verdict::Accept);
+}
+
+/// What is refused before it is queued counts as well.
+#[test]
+fn a_batch_refused_while_the_log_settles_comes_first() {
+    let mut p = Partition::at(0);
+    p.states.refuse(&p.batch(7, 0, 5, 1));
+    p.states.refuse(&p.batch(7, 0, 6, 1));
+    assert_eq!(p.states.classify(&p.batch(7, 0, 6, 1)), Verdict::OutOfOrder);
+    assert_eq!(p.states.classify(&p.batch(7, 0, 5, 1)), Verdict::Accept);
+    p.now_ms += DAY_MS;
+    assert_eq!(p.states.classify(&p.batch(7, 0, 6, 1)), Verdict::Accept);
+}
+
 #[test]
 fn i02_an_unknown_producer_may_start_anywhere() {
     let mut p = Partition::at(10);
@@ -400,7 +432,12 @@ fn a_failed_commit_leaves_exactly_the_durable_state() {
     assert_eq!(p.states.image(), before);
     assert_eq!(p.states.last_stable_offset(2), 1);
     assert_eq!(p.states.classify(&p.batch(7, 0, 1, 1)), Verdict::Accept);
-    assert_eq!(p.states.classify(&p.batch(9, 0, 44, 1)), Verdict::Accept);
+    // Producer 9 stays unknown, but what was dropped of it comes first.
+    assert_eq!(
+        p.states.classify(&p.batch(9, 0, 44, 1)),
+        Verdict::OutOfOrder
+    );
+    assert_eq!(p.states.classify(&p.batch(9, 0, 0, 1)), Verdict::Accept);
 }
 
 #[test]
@@ -452,7 +489,7 @@ fn a_transaction_opened_by_a_queued_batch_counts() {
         Verdict::InvalidTxnState
     );
     p.states.drop_tail();
-    assert_eq!(p.states.classify(&p.batch(7, 0, 1, 1)), Verdict::Accept);
+    assert_eq!(p.states.classify(&p.batch(7, 0, 0, 1)), Verdict::Accept);
 }
 
 #[test]
