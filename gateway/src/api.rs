@@ -141,10 +141,10 @@ macro_rules! api_list {
         $apply! {
             Produce, 0, 3..=13, 0, kp::ProduceRequest, kp::ProduceResponse,
                 "acks 0, 1 and all; 1 is answered like all. \
- v0-2 are advertised and refused, as Kafka does.";
+v0-2 are advertised and refused, as Kafka does.";
             Fetch, 1, 4..=18, 4, kp::FetchRequest, FetchReply,
                 "Sessions (KIP-227), long poll, whole batches only; \
- stored bytes are sent as they are.";
+stored bytes are sent as they are.";
             ListOffsets, 2, 1..=10, 1, kp::ListOffsetsRequest, kp::ListOffsetsResponse,
                 "v11 needs a newer schema than the decoder has; it only adds tiering.";
             Metadata, 3, 0..=13, 0, kp::MetadataRequest, kp::MetadataResponse,

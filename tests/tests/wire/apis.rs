@@ -80,8 +80,7 @@ async fn everything_advertised_is_answered_at_both_ends() {
     for version in 4..=18 {
         let mut request = crate::reading::fetch_request("ends", &[(0, 0)]);
         if version >= 13 {
-            request.topics[0].topic_id =
-                crate::idempotence::topic_id(&mut client, "ends").await;
+            request.topics[0].topic_id = crate::idempotence::topic_id(&mut client, "ends").await;
         }
         let response = client.call(&request, version).await.unwrap();
         let answer = &crate::reading::partitions(&response)[0];
@@ -156,7 +155,10 @@ async fn unknown_kinds_of_coordinator_are_refused() {
         } else {
             vec![response.error_code]
         };
-        assert!(codes.iter().all(|c| *c == 42), "v{version} {key_type}: {codes:?}");
+        assert!(
+            codes.iter().all(|c| *c == 42),
+            "v{version} {key_type}: {codes:?}"
+        );
     }
 }
 
@@ -210,7 +212,11 @@ async fn t04_init_producer_id_refusals() {
             response.producer_id.0,
             response.producer_epoch,
         );
-        assert_eq!(got, (code, -1, -1), "{id:?} {producer_id} {epoch} v{version}");
+        assert_eq!(
+            got,
+            (code, -1, -1),
+            "{id:?} {producer_id} {epoch} v{version}"
+        );
     }
     let response = client.call(&init(Some("t"), -1, -1), 4).await.unwrap();
     let allowed = differs("transaction-coordinator", vec![0, 14, 15, 16], vec![15]);

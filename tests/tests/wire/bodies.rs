@@ -79,7 +79,10 @@ fn lengths() -> Vec<Row> {
         answered("array length -1", metadata_v1(-1, &[])),
         answered("array length -2", metadata_v1(-2, &[])),
         answered("bytes left over, v1", metadata_v1(0, &[1, 2, 3])),
-        answered("bytes left over, v9", metadata_v9(NO_TOPICS, [0; 3], &[0, 9])),
+        answered(
+            "bytes left over, v9",
+            metadata_v9(NO_TOPICS, [0; 3], &[0, 9]),
+        ),
         answered("bool 2", metadata_v9(NO_TOPICS, [2, 0xff, 0], NO_TAGS)),
     ];
     let mut find = Vec::new();
@@ -102,7 +105,10 @@ fn tags() -> Vec<Row> {
         answered("an unknown tag in the header", header_tags(&[1, 99, 1, 7])),
         answered("a tag twice in the header", header_tags(&[2, 9, 0, 9, 0])),
         closed("a tag beyond the body", body(&[1, 99, 100, 1])),
-        closed("a tag of 2^32-1", body(&[1, 99, 0xff, 0xff, 0xff, 0xff, 0x0f])),
+        closed(
+            "a tag of 2^32-1",
+            body(&[1, 99, 0xff, 0xff, 0xff, 0xff, 0x0f]),
+        ),
         closed("2^31-1 tags and none", body(&[0xff, 0xff, 0xff, 0xff, 7])),
         closed("a header tag beyond it", header_tags(&[1, 99, 100])),
         closed(
@@ -130,7 +136,11 @@ fn amplifiers() -> Vec<Row> {
         .ours("elements-of-a-frame", Seen::Closed),
         Row::new(
             "a compact array of 200,000 and half of them",
-            metadata_v9(&[&[0xc1, 0x9a, 0x0c][..], &[1, 0].repeat(100_000)].concat(), [0; 3], &[]),
+            metadata_v9(
+                &[&[0xc1, 0x9a, 0x0c][..], &[1, 0].repeat(100_000)].concat(),
+                [0; 3],
+                &[],
+            ),
             Seen::Closed,
         ),
     ]

@@ -48,7 +48,9 @@ async fn a_damaged_topic_file_takes_one_topic_offline() {
     }
     let target = Target::start(&[]);
     let mut client = target.with_topic("healthy", 1).await;
-    ops::create_topic(&mut client, "hurt", 1, &[]).await.unwrap();
+    ops::create_topic(&mut client, "hurt", 1, &[])
+        .await
+        .unwrap();
     assert_eq!(produce(&mut client, "hurt", plain(1)).await, (0, 0));
     let garbage = b"{\"topicId\": no json";
     harmed(&target, |data_dir| {

@@ -83,10 +83,7 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "transaction-coordinator",
         "no coordinator knows a transactional id yet",
     ),
-    (
-        "unknown-codec",
-        "87; Kafka answers -1",
-    ),
+    ("unknown-codec", "87; Kafka answers -1"),
     (
         "window-after-a-crash",
         "all five batches of the window survive; Kafka knows only the newest one after a restart",

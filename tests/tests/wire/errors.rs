@@ -100,15 +100,55 @@ fn rows() -> Vec<Row> {
             one(TOPIC, 0, base_1.clone()).with_acks(2),
             21,
         ),
-        ("acks 2, bad CRC", 9, one(TOPIC, 0, broken_crc(&good)).with_acks(2), 21),
-        ("base offset 1, too large", 9, one(TOPIC, 0, huge_base_1), 87),
-        ("base offset 1, bad CRC", 9, one(TOPIC, 0, broken_crc(&base_1)), 87),
-        ("too large, bad CRC", 9, one(TOPIC, 0, broken_crc(&huge())), 10),
-        ("bad CRC, control", 9, one(TOPIC, 0, broken_crc(&control)), 2),
+        (
+            "acks 2, bad CRC",
+            9,
+            one(TOPIC, 0, broken_crc(&good)).with_acks(2),
+            21,
+        ),
+        (
+            "base offset 1, too large",
+            9,
+            one(TOPIC, 0, huge_base_1),
+            87,
+        ),
+        (
+            "base offset 1, bad CRC",
+            9,
+            one(TOPIC, 0, broken_crc(&base_1)),
+            87,
+        ),
+        (
+            "too large, bad CRC",
+            9,
+            one(TOPIC, 0, broken_crc(&huge())),
+            10,
+        ),
+        (
+            "bad CRC, control",
+            9,
+            one(TOPIC, 0, broken_crc(&control)),
+            2,
+        ),
         ("control", 9, one(TOPIC, 0, control), 87),
-        ("bad CRC, stale epoch", 9, one(TOPIC, 0, broken_crc(&stale_gap)), 2),
-        ("wrong count, wrong sequence", 9, one(TOPIC, 0, wrong_count), 87),
-        ("stale epoch, wrong sequence", 9, one(TOPIC, 0, stale_gap), 47),
+        (
+            "bad CRC, stale epoch",
+            9,
+            one(TOPIC, 0, broken_crc(&stale_gap)),
+            2,
+        ),
+        (
+            "wrong count, wrong sequence",
+            9,
+            one(TOPIC, 0, wrong_count),
+            87,
+        ),
+        (
+            "stale epoch, wrong sequence",
+            9,
+            one(TOPIC, 0, stale_gap),
+            47,
+        ),
     ]
 }
 

@@ -71,9 +71,16 @@ fn sizes() -> Vec<Row> {
     );
     let mut produce = claim(104_857_600);
     produce.put_slice(&header(0, 9, 1, false));
-    rows.push(Row::new("the largest size for Produce", produce, Seen::Waits));
+    rows.push(Row::new(
+        "the largest size for Produce",
+        produce,
+        Seen::Waits,
+    ));
     let whole = plain(1);
-    for (name, at) in [("half a frame, then the end", 10), ("half a size, then the end", 2)] {
+    for (name, at) in [
+        ("half a frame, then the end", 10),
+        ("half a size, then the end", 2),
+    ] {
         let mut row = closed(name, &whole[..at]);
         row.fin = true;
         rows.push(row);
@@ -83,7 +90,10 @@ fn sizes() -> Vec<Row> {
             let mut body = Vec::new();
             body.put_i16(key);
             body.put_i16(0);
-            rows.push(closed("a body of four bytes or less", &framed(&body[..len])));
+            rows.push(closed(
+                "a body of four bytes or less",
+                &framed(&body[..len]),
+            ));
         }
     }
     rows.push(closed("no client id", &framed(&plain(1)[4..12])));
@@ -117,7 +127,11 @@ fn headers() -> Vec<Row> {
     for version in [99, 5, -1] {
         let bytes = request(API_VERSIONS, version, true, &[]);
         let expected = Seen::Bytes(step_down(77));
-        rows.push(Row::new("ApiVersions of an unknown version", bytes, expected));
+        rows.push(Row::new(
+            "ApiVersions of an unknown version",
+            bytes,
+            expected,
+        ));
     }
     rows.extend([
         closed(
@@ -157,7 +171,7 @@ fn headers() -> Vec<Row> {
     rows.push(Row::new(
         "a bad frame behind a good one",
         behind,
-        Seen::Closed,
+        Seen::AnsweredThenClosed(7),
     ));
     rows
 }

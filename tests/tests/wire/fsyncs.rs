@@ -98,5 +98,9 @@ async fn one_at_a_time_is_synced_each_time() {
     let (fsyncs, _) = counted(&target);
     pipelined(client, "alone", 7, 20, 1).await;
     let (after, _) = counted(&target);
-    assert!(after - fsyncs >= 20, "{} syncs for 20 answers", after - fsyncs);
+    assert!(
+        after - fsyncs >= 20,
+        "{} syncs for 20 answers",
+        after - fsyncs
+    );
 }

@@ -67,7 +67,9 @@ async fn until(client: &mut RawClient, sequence: i32, wanted: &[i16]) -> (i16, i
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     for _ in 0..400 {
         pace.tick().await;
-        let got = ops::produce(client, "filled", 0, batch(sequence)).await.unwrap();
+        let got = ops::produce(client, "filled", 0, batch(sequence))
+            .await
+            .unwrap();
         if wanted.contains(&got.error_code) {
             return (got.error_code, got.base_offset);
         }
@@ -90,7 +92,9 @@ async fn a_full_disk_is_answered_and_forgiven() {
     let mut gateway = Gateway::start(&disk.0.join("data"), &options).unwrap();
     // The log of the process grows on the same disk; what it can't write is lost, not fatal.
     let mut client = RawClient::connect(gateway.address()).await.unwrap();
-    ops::create_topic(&mut client, "filled", 1, &[]).await.unwrap();
+    ops::create_topic(&mut client, "filled", 1, &[])
+        .await
+        .unwrap();
     let mut next = 0;
     for _ in 0..10 {
         let got = until(&mut client, next, &[0]).await;
@@ -146,10 +150,17 @@ async fn what_needs_space_is_refused_with_a_retry() {
     disk.fill();
     let refused = ops::create_topic(&mut client, "no-room", 1, &[]).await;
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("CreateTopics no-room: 7 ") || refused.contains("56"), "{refused}");
+    assert!(
+        refused.contains("CreateTopics no-room: 7 ") || refused.contains("56"),
+        "{refused}"
+    );
     disk.free();
-    ops::create_topic(&mut client, "no-room", 1, &[]).await.unwrap();
-    let sent = ops::produce(&mut client, "no-room", 0, plain(1)).await.unwrap();
+    ops::create_topic(&mut client, "no-room", 1, &[])
+        .await
+        .unwrap();
+    let sent = ops::produce(&mut client, "no-room", 0, plain(1))
+        .await
+        .unwrap();
     assert_eq!((sent.error_code, sent.base_offset), (0, 0));
     ops::init_producer_id(&mut client).await.unwrap();
 }

@@ -196,7 +196,12 @@ async fn producer_state_is_of_one_partition() {
     let target = Target::shared();
     let mut client = target.with_topic("by-partition", 2).await;
     for (partition, code) in [(0, 0), (1, 0), (0, 0)] {
-        let got = ops::produce(&mut client, "by-partition", partition, P(7, 0, 0, 2).batch());
+        let got = ops::produce(
+            &mut client,
+            "by-partition",
+            partition,
+            P(7, 0, 0, 2).batch(),
+        );
         let got = got.await.unwrap();
         assert_eq!((got.error_code, got.base_offset), (code, 0));
     }
@@ -251,8 +256,18 @@ async fn i19_to_i23_batches_that_no_producer_sends() {
         ("magic 1", magic_1.freeze(), 9, 87),
         ("no records", Bytes::new(), 9, 87),
         ("zstd on v6", patched(&good, 21, &[0, 4]), 6, 76),
-        ("base offset 1", patched(&good, 0, &1_i64.to_be_bytes()), 9, 87),
-        ("last offset delta 2", patched(&good, 23, &[0, 0, 0, 2]), 9, 87),
+        (
+            "base offset 1",
+            patched(&good, 0, &1_i64.to_be_bytes()),
+            9,
+            87,
+        ),
+        (
+            "last offset delta 2",
+            patched(&good, 23, &[0, 0, 0, 2]),
+            9,
+            87,
+        ),
     ] {
         let request = produce_request("refused", &[(0, Some(records))]);
         let response = client.call(&request, version).await.unwrap();
@@ -327,7 +342,10 @@ async fn i26_the_log_stamps_where_the_topic_says_so() {
 
     // A producer that claims it: only the log may.
     let claimed = patched(&P(7, 0, 1, 1).batch(), 21, &[0, 8]);
-    assert_eq!(produce(&mut client, "append-time", claimed.clone()).await.0, 32);
+    assert_eq!(
+        produce(&mut client, "append-time", claimed.clone()).await.0,
+        32
+    );
     let mut client = target.with_topic("create-time", 1).await;
     let on_create_time = produce(&mut client, "create-time", claimed).await;
     assert_eq!(on_create_time, (0, 0));

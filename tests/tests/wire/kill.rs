@@ -35,7 +35,10 @@ async fn i34_batches_whose_answers_were_lost_are_stored_once() {
         // What is still missing is sent in order, as a producer does; then all five again.
         let missing = usize::try_from(end_of(&mut client, "lost-answers").await).unwrap();
         let missing = missing - usize::try_from(first).unwrap();
-        assert!(missing > usize::try_from(round % 5).unwrap(), "acknowledged");
+        assert!(
+            missing > usize::try_from(round % 5).unwrap(),
+            "acknowledged"
+        );
         for producer in producers.iter().skip(if on_kafka() { missing } else { 0 }) {
             let got = produce(&mut client, "lost-answers", producer.batch()).await;
             assert_eq!(got, (0, i64::from(producer.2)), "round {round}");
@@ -46,7 +49,10 @@ async fn i34_batches_whose_answers_were_lost_are_stored_once() {
             let allowed = differs("window-after-a-crash", [same, (45, -1)], [same, same]);
             assert!(allowed.contains(&(code, base)), "round {round}: {code}");
         }
-        assert_eq!(end_of(&mut client, "lost-answers").await, i64::from(first) + 5);
+        assert_eq!(
+            end_of(&mut client, "lost-answers").await,
+            i64::from(first) + 5
+        );
     }
     target.log_is_clean(&[]);
 }
@@ -98,8 +104,14 @@ async fn an_older_leader_epoch_is_fenced_after_a_restart() {
     let after = leader_epoch(&mut client, "restarted").await;
     assert!(after >= before);
     let code = if after > before { 74 } else { 0 };
-    assert_eq!(with_epoch(&mut client, "restarted", before).await, (code, code));
-    assert_eq!(with_epoch(&mut client, "restarted", after + 1).await, (75, 75));
+    assert_eq!(
+        with_epoch(&mut client, "restarted", before).await,
+        (code, code)
+    );
+    assert_eq!(
+        with_epoch(&mut client, "restarted", after + 1).await,
+        (75, 75)
+    );
 }
 
 async fn ids(client: &mut RawClient, count: usize) -> Vec<i64> {
@@ -133,8 +145,13 @@ async fn deleted_topics_stay_deleted_and_created_ones_created() {
     let target = Target::start(&[("auto.create.topics.enable", "false")]);
     let mut client = target.with_topic("kept", 2).await;
     let kept = ops::metadata(&mut client, "kept").await.unwrap();
-    ops::create_topic(&mut client, "gone", 1, &[]).await.unwrap();
-    assert_eq!(produce(&mut client, "gone", P(7, 0, 0, 1).batch()).await, (0, 0));
+    ops::create_topic(&mut client, "gone", 1, &[])
+        .await
+        .unwrap();
+    assert_eq!(
+        produce(&mut client, "gone", P(7, 0, 0, 1).batch()).await,
+        (0, 0)
+    );
     ops::delete_topic(&mut client, "gone").await.unwrap();
     target.kill_and_restart();
     let mut client = target.connect().await;

@@ -76,7 +76,11 @@ async fn what_was_sent_comes_back_byte_for_byte() {
     let mut client = ten(&target, "bytes").await;
     let all = fetch_batch(&mut client, "bytes", 0).await;
     let mut rest = &all[..];
-    for (base, producer) in [(0_i64, P(7, 0, 0, 3)), (3, P(7, 0, 3, 3)), (6, P(7, 0, 6, 4))] {
+    for (base, producer) in [
+        (0_i64, P(7, 0, 0, 3)),
+        (3, P(7, 0, 3, 3)),
+        (6, P(7, 0, 6, 4)),
+    ] {
         let sent = producer.batch();
         let (stored, behind) = rest.split_at(sent.len());
         assert_eq!(stored[..8], base.to_be_bytes());
@@ -113,7 +117,10 @@ async fn r10_offsets_out_of_range() {
     let response = client.call(&request, VERSION).await.unwrap();
     let answer = &partitions(&response)[0];
     assert_eq!((answer.error_code, answer.high_watermark), (0, 10));
-    assert_eq!((answer.last_stable_offset, answer.log_start_offset), (10, 0));
+    assert_eq!(
+        (answer.last_stable_offset, answer.log_start_offset),
+        (10, 0)
+    );
     assert!(records(answer).is_empty());
 }
 
@@ -132,7 +139,10 @@ async fn unknown_topics_and_partitions() {
         request.topics[0].topic_id = id;
         request
     };
-    let unknown = client.call(&by_id(Uuid::from_u128(0x77)), 13).await.unwrap();
+    let unknown = client
+        .call(&by_id(Uuid::from_u128(0x77)), 13)
+        .await
+        .unwrap();
     assert_eq!(code(&unknown), 100);
     let id = topic_id(&mut client, "known").await;
     let known = client.call(&by_id(id), 16).await.unwrap();

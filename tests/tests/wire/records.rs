@@ -159,7 +159,11 @@ fn counts() -> Vec<Row> {
         row("bytes after the last record", batch(3, &behind), 87),
         row("a record of length -3", batch(1, &[5]), 87),
         row("a record beyond the batch", batch(1, &[0x7e, 0, 0]), 87),
-        row("a key beyond its record", batch(1, &record(0, 0, 1000, &[0])), 87),
+        row(
+            "a key beyond its record",
+            batch(1, &record(0, 0, 1000, &[0])),
+            87,
+        ),
         row("header count -1", batch(1, &record(0, 0, -1, &[1])), 87),
         row(
             "header count 10^6",
@@ -174,9 +178,17 @@ fn counts() -> Vec<Row> {
     ];
     for count in [0, -1, i32::MAX, 4, 2] {
         let claimed = raw(&batch(3, &three), 57, &count.to_be_bytes());
-        rows.push(row("a count that is not the offset range", patched(&claimed, 0, &[]), 87));
+        rows.push(row(
+            "a count that is not the offset range",
+            patched(&claimed, 0, &[]),
+            87,
+        ));
         if count > 0 {
-            rows.push(row("a count and range beside the records", batch(count, &three), 87));
+            rows.push(row(
+                "a count and range beside the records",
+                batch(count, &three),
+                87,
+            ));
         }
     }
     rows
@@ -193,9 +205,21 @@ fn contents() -> Vec<Row> {
         row("offsets backwards", batch(3, &backwards), 0).ours(deltas, [87, 0]),
         row("gzip", compressed(1, 2, &zip), 0),
         row("control", patched(&whole, 21, &[0, 0x20]), 87),
-        row("base offset 1", patched(&whole, 0, &1_i64.to_be_bytes()), 87),
-        row("attribute bits 6 to 15", patched(&whole, 21, &[0xff, 0xc0]), 0),
-        row("record attributes 0xff", batch(1, &record(0xff, 0, -1, &[0])), 0),
+        row(
+            "base offset 1",
+            patched(&whole, 0, &1_i64.to_be_bytes()),
+            87,
+        ),
+        row(
+            "attribute bits 6 to 15",
+            patched(&whole, 21, &[0xff, 0xc0]),
+            0,
+        ),
+        row(
+            "record attributes 0xff",
+            batch(1, &record(0xff, 0, -1, &[0])),
+            0,
+        ),
         row("max timestamp too low", patched(&whole, 35, &[0; 8]), 0),
         row("leader epoch 77", patched(&whole, 12, &[0, 0, 0, 77]), 0),
     ];

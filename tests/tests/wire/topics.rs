@@ -223,10 +223,7 @@ async fn create_topics_codes() {
         (assigned("none", &[(0, &[this, this])]), 39),
         (assigned("none", &[(0, &[this + 1])]), 39),
         (assigned("none", &[(0, &[])]), 39),
-        (
-            assigned("none", &[(0, &[this])]).with_num_partitions(1),
-            42,
-        ),
+        (assigned("none", &[(0, &[this])]).with_num_partitions(1), 42),
         (configured("none", "no.such.config", "1"), 40),
         (configured("none", "max.message.bytes", "many"), 40),
         (configured("none", "message.timestamp.type", "Never"), 40),
@@ -299,9 +296,17 @@ async fn delete_topics_codes() {
     assert_eq!(delete(&mut client, &[(Some("no-such"), nil)]).await, [3]);
     let unknown = Uuid::from_u128(0x55);
     assert_eq!(delete(&mut client, &[(None, unknown)]).await, [100]);
-    assert_eq!(delete(&mut client, &[(Some("doomed"), unknown)]).await, [42]);
-    assert_eq!(delete(&mut client, &[(None, nil)]).await, [differs("delete-nothing", 100, 42)]);
-    let id = topic(&mut client, &by_names(&["doomed"], false), 12).await.topic_id;
+    assert_eq!(
+        delete(&mut client, &[(Some("doomed"), unknown)]).await,
+        [42]
+    );
+    assert_eq!(
+        delete(&mut client, &[(None, nil)]).await,
+        [differs("delete-nothing", 100, 42)]
+    );
+    let id = topic(&mut client, &by_names(&["doomed"], false), 12)
+        .await
+        .topic_id;
     assert_eq!(delete(&mut client, &[(None, id)]).await, [0]);
     assert_eq!(delete(&mut client, &[(None, id)]).await, [100]);
     assert_eq!(delete(&mut client, &[(Some("doomed"), nil)]).await, [3]);
