@@ -135,7 +135,11 @@ impl LocalIdentity for IdentityFile {
             Err(error) => return Err(error),
         };
         let mut text = String::new();
-        file.take(IDENTITY_LEN_MAX).read_to_string(&mut text)?;
+        file.take(IDENTITY_LEN_MAX)
+            .read_to_string(&mut text)
+            .map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+            })?;
         let id = text.trim();
         Ok((!id.is_empty()).then(|| id.to_owned()))
     }

@@ -153,6 +153,10 @@ fn launch(
     command
         .args(&options.args)
         .envs(options.env.iter().cloned());
+    // The gateway takes every FENCEPOST_* for a setting; these are the kit's own.
+    for name in ["FENCEPOST_BIN", "FENCEPOST_CACHE", "FENCEPOST_WIRE_TARGET"] {
+        command.env_remove(name);
+    }
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -31,6 +31,10 @@ use crate::partition::{AppendError, Appended, Partition, Ticket};
 /// Where an answer stands: topic and partition within the request.
 type Place = (usize, usize);
 
+/// The least time that a commit is waited for. Kafka's `timeout_ms` bounds only the wait for other
+/// replicas: an append to the leader's own log is finished whatever it says, also 0 or negative.
+const COMMIT_PATIENCE_MIN: Duration = Duration::from_secs(1);
+
 /// One partition of the request after the first stage.
 enum Outcome {
     Refused(Refusal),
@@ -62,6 +66,7 @@ pub(crate) fn handle(
 ) -> Staged<ApiResponse> {
     let acks = request.acks;
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let timeout = timeout.max(COMMIT_PATIENCE_MIN);
     let whole = refuse_whole(&request);
     let duplicates = duplicate_partitions(&request.topic_data);
     let by_id = context.version >= 13;

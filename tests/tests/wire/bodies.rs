@@ -89,10 +89,8 @@ fn lengths() -> Vec<Row> {
     find.put_i16(2);
     find.put_slice(&[0xff, 0xfe]);
     find.put_i8(0);
-    rows.push(answered(
-        "a group that is not UTF-8",
-        request(10, 1, false, &find),
-    ));
+    let not_utf8 = answered("a group that is not UTF-8", request(10, 1, false, &find));
+    rows.push(not_utf8.ours("text-not-utf8", Seen::Closed));
     rows
 }
 
@@ -123,12 +121,19 @@ fn tags() -> Vec<Row> {
 /// Many small elements that a decoder would make large.
 fn amplifiers() -> Vec<Row> {
     let empty_names = vec![0; 2 * 200_000];
+    let few = 10_000;
     vec![
+        Row::new(
+            "10,000 empty topic names",
+            metadata_v1(few, &vec![0; 2 * 10_000]),
+            Seen::Answered(vec![77]),
+        ),
         Row::new(
             "200,000 empty topic names",
             metadata_v1(200_000, &empty_names),
             Seen::Answered(vec![77]),
-        ),
+        )
+        .ours("elements-of-a-frame", Seen::Closed),
         Row::new(
             "a compact array of 200,000 and half of them",
             metadata_v9(
@@ -143,15 +148,15 @@ fn amplifiers() -> Vec<Row> {
 
 #[tokio::test]
 async fn lengths_of_strings_and_arrays() {
-    run(&Target::start(&[]), &lengths()).await;
+    run(&Target::alone(), &lengths()).await;
 }
 
 #[tokio::test]
 async fn tagged_fields() {
-    run(&Target::start(&[]), &tags()).await;
+    run(&Target::alone(), &tags()).await;
 }
 
 #[tokio::test]
 async fn small_frames_stay_small() {
-    run(&Target::start(&[]), &amplifiers()).await;
+    run(&Target::alone(), &amplifiers()).await;
 }

@@ -172,9 +172,9 @@ async fn a_lost_index_is_built_again() {
             let index = data_dir.join("index");
             assert!(index.is_dir());
             if garbage {
-                scribble(&index);
+                scribble(&sled(&index));
             } else {
-                fs::remove_dir_all(&index).unwrap();
+                fs::remove_dir_all(sled(&index)).unwrap();
             }
         });
         let mut client = target.connect().await;
@@ -185,16 +185,23 @@ async fn a_lost_index_is_built_again() {
     }
 }
 
-/// Overwrites every file below `dir` with noise, but for the names that identify the cluster.
+/// Overwrites every file below `dir` with noise.
 fn scribble(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             scribble(&path);
-        } else if path.extension().is_none_or(|e| e != "json") {
+        } else {
             overwrite(&path, &[0xa5; 5000]);
         }
     }
+}
+
+/// The directory of sled within `index`, where the id of the cluster lies too.
+fn sled(index: &Path) -> PathBuf {
+    let found = fs::read_dir(index).unwrap().map(|entry| entry.unwrap());
+    let mut directories = found.map(|entry| entry.path()).filter(|path| path.is_dir());
+    directories.next().unwrap()
 }
 
 #[tokio::test]

@@ -41,6 +41,7 @@ fn no_keys(correlation_id: i32) -> Vec<u8> {
     body.put_i16(42);
     body.put_u8(1);
     body.put_i32(0);
+    body.put_u8(0);
     body
 }
 
@@ -170,17 +171,17 @@ fn headers() -> Vec<Row> {
     rows.push(Row::new(
         "a bad frame behind a good one",
         behind,
-        Seen::Closed,
+        Seen::AnsweredThenClosed(7),
     ));
     rows
 }
 
 #[tokio::test]
 async fn sizes_and_half_frames() {
-    run(&Target::start(&[]), &sizes()).await;
+    run(&Target::alone(), &sizes()).await;
 }
 
 #[tokio::test]
 async fn request_headers() {
-    run(&Target::start(&[]), &headers()).await;
+    run(&Target::alone(), &headers()).await;
 }

@@ -23,10 +23,10 @@ fn counter(target: &Target, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Fsyncs of the store and Produce requests so far.
+/// Syncs of journal files and Produce requests so far.
 fn counted(target: &Target) -> (u64, u64) {
     (
-        counter(target, "fencepost_store_fsyncs_total"),
+        counter(target, "fencepost_journal_syncs_total"),
         counter(target, "fencepost_requests_total{api=\"Produce\"}"),
     )
 }

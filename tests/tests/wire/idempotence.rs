@@ -178,7 +178,7 @@ async fn errors_and_duplicates_carry_what_kafka_puts_into_the_other_fields() {
         (0, spec.timestamp_ms)
     );
     let mut corrupt = BytesMut::from(&plain(1)[..]);
-    corrupt[70] ^= 1;
+    corrupt[66] ^= 1;
     for (batch, code, log_start) in [
         (P(7, 0, 9, 1).batch(), 45, 0),
         (P(7, 0, -1, 1).batch(), 87, 0),

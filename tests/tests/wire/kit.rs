@@ -63,6 +63,14 @@ impl Target {
         started
     }
 
+    /// A broker whose memory and log are one test's. Kafka, of which neither is asked, is shared.
+    pub(crate) fn alone() -> Arc<Self> {
+        if on_kafka() {
+            return Self::shared();
+        }
+        Arc::new(Self::start(&[]))
+    }
+
     /// A broker of its own with further settings.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
         let settings: Vec<(String, String)> = SETTINGS

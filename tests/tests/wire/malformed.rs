@@ -24,6 +24,8 @@ pub(crate) enum Seen {
     Closed,
     /// Answers with these correlation ids; the connection is served on.
     Answered(Vec<i32>),
+    /// One answer with this correlation id, then the end.
+    AnsweredThenClosed(i32),
     /// One answer of exactly these bytes; the connection is served on.
     Bytes(Vec<u8>),
     /// No answer, and the connection stays open.
@@ -155,6 +157,12 @@ pub(crate) async fn check(target: &Target, row: &Row) {
                 assert_eq!(correlation_id(&frame), *id, "{}", row.name);
             }
             still_served(&mut client, row).await;
+        }
+        Seen::AnsweredThenClosed(id) => {
+            let frame = next(&mut client).await;
+            let frame = frame.unwrap_or_else(|| panic!("{}: closed", row.name));
+            assert_eq!(correlation_id(&frame), *id, "{}", row.name);
+            assert!(next(&mut client).await.is_none(), "{}", row.name);
         }
         Seen::Bytes(expected) => {
             let frame = next(&mut client).await;

@@ -269,7 +269,7 @@ async fn ends(client: &mut RawClient, topic: &str) -> Vec<i64> {
 }
 
 async fn run(topic: &str, rows: &[Row]) {
-    let target = Target::start(&[]);
+    let target = Target::alone();
     let mut client = target.with_topic(topic, 2).await;
     let before = target.process(|process| process.rss_peak_bytes().unwrap());
     for row in rows {
