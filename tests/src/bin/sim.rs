@@ -1,27 +1,30 @@
-//! Repeats one simulated run with its event log, or tries new seeds for a while.
+//! Repeats one simulated run with its event log, or tries many seeds.
 
 use std::io::Write;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use store_adapter::runtime::Env;
-use tests::sim::scenario;
+use tests::sim::scenario::{self, Report};
 
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
     /// The seed to repeat.
-    #[arg(conflicts_with = "command")]
     seed: Option<u64>,
     /// Leaves the event log out.
     #[arg(long)]
     quiet: bool,
+    /// Plants a deliberate fault, by its name in the code.
+    #[arg(long, global = true)]
+    fault: Option<String>,
     #[command(subcommand)]
     command: Option<Command>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Tries seeds one after the other for some seconds.
+    /// Tries new seeds one after the other for some seconds.
     Soak {
         /// How long.
         seconds: u64,
@@ -29,28 +32,28 @@ enum Command {
         #[arg(long, default_value_t = 1000)]
         from: u64,
     },
+    /// Tries every seed of a range.
+    Seeds {
+        /// The first.
+        from: u64,
+        /// Behind the last.
+        to: u64,
+    },
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let mut out = std::io::stdout().lock();
+    plant(arguments.fault.as_deref())?;
+    let mut out = std::io::stdout();
     match (arguments.seed, arguments.command) {
         (_, Some(Command::Soak { seconds, from })) => {
-            let clock = Env::real().clock;
+            // Simulated tasks must not run inside of a tokio runtime, which would budget them.
+            let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+            let clock = runtime.block_on(async { Env::real() }).clock;
             let end = clock.monotonic() + Duration::from_secs(seconds);
-            let (mut seed, mut failed) = (from, 0_u64);
-            while clock.monotonic() < end {
-                let report = scenario::run(seed);
-                if !report.violations.is_empty() {
-                    failed += 1;
-                    write!(out, "{report}")?;
-                }
-                seed += 1;
-            }
-            writeln!(out, "{} seeds, {failed} failed", seed - from)?;
-            anyhow::ensure!(failed == 0, "{failed} seeds failed");
+            try_all(&mut out, (from..).take_while(|_| clock.monotonic() < end))
         }
+        (_, Some(Command::Seeds { from, to })) => try_all(&mut out, from..to),
         (Some(seed), None) => {
             let report = scenario::run(seed);
             if !arguments.quiet {
@@ -60,8 +63,41 @@ async fn main() -> anyhow::Result<()> {
             }
             write!(out, "{report}")?;
             anyhow::ensure!(report.violations.is_empty(), "seed {seed} failed");
+            Ok(())
         }
-        (None, None) => anyhow::bail!("a seed, or `soak SECONDS`"),
+        (None, None) => anyhow::bail!("a seed, `soak SECONDS`, or `seeds FROM TO`"),
     }
+}
+
+fn try_all(out: &mut impl Write, seeds: impl Iterator<Item = u64>) -> anyhow::Result<()> {
+    let (mut tried, mut failed) = (0_u64, 0_u64);
+    for seed in seeds {
+        let report: Report = scenario::run(seed);
+        tried += 1;
+        if !report.violations.is_empty() {
+            failed += 1;
+            write!(out, "{report}")?;
+        }
+    }
+    writeln!(out, "{tried} seeds, {failed} failed")?;
+    anyhow::ensure!(failed == 0, "{failed} seeds failed");
+    Ok(())
+}
+
+#[cfg(feature = "planted-faults")]
+fn plant(name: Option<&str>) -> anyhow::Result<()> {
+    use store_adapter::fault::{Fault, plant};
+
+    let Some(name) = name else { return Ok(()) };
+    let named = |fault: &&Fault| format!("{fault:?}") == name;
+    let fault = Fault::ALL.iter().find(named).copied();
+    anyhow::ensure!(fault.is_some(), "one of {:?}", Fault::ALL);
+    plant(fault);
+    Ok(())
+}
+
+#[cfg(not(feature = "planted-faults"))]
+fn plant(name: Option<&str>) -> anyhow::Result<()> {
+    anyhow::ensure!(name.is_none(), "faults need the feature planted-faults");
     Ok(())
 }
