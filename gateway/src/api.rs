@@ -1,7 +1,7 @@
 //! What a request and its answer are between the wire and the handlers.
 //!
-//! A call has two stages. The future that [`crate::broker`] returns completes when the request is
-//! *ordered*: classified, offsets assigned, queued for commit. Only then is the next request of
+//! A call has two stages. The future that [`ApiService::call`] returns completes when the request
+//! is *ordered*: classified, offsets assigned, queued for commit. Only then is the next request of
 //! that connection read. The answer is a second future inside [`Staged::Later`]; answers leave in
 //! request order. The second stage makes progress without being polled, and dropping it cancels
 //! nothing that was ordered.
@@ -103,6 +103,18 @@ pub struct RequestContext {
     pub received: Duration,
 }
 
+/// Where a decoded request goes: the broker in production, a double in tests of the shell.
+pub trait ApiService: Clone + Send + Sync + 'static {
+    /// Orders the request; the first stage is the returned future. It must not wait for anything
+    /// unbounded, because the next request of the connection is read only after it, and it is
+    /// never dropped half-way.
+    fn call(
+        &self,
+        ctx: RequestContext,
+        request: ApiRequest,
+    ) -> BoxFuture<'static, Staged<ApiResponse>>;
+}
+
 /// One row of the handler list, for ApiVersions and the docs.
 #[derive(Debug, Clone)]
 pub struct ApiInfo {
@@ -175,6 +187,11 @@ macro_rules! define_messages {
             /// The api key.
             pub fn key(&self) -> i16 {
                 match self { $(Self::$name(_) => $key,)* }
+            }
+
+            /// Kafka's name of the api.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$name(_) => stringify!($name),)* }
             }
         }
 

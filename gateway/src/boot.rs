@@ -28,6 +28,16 @@ pub enum StoreKind {
     Memory,
 }
 
+impl StoreKind {
+    /// The scheme of its URL.
+    pub fn scheme(&self) -> &'static str {
+        match self {
+            Self::Sled => "sled",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 /// A listener as clients see it.
 #[derive(Debug, Clone)]
 pub struct NamedListener {

@@ -1,11 +1,23 @@
 //! Kafka wire protocol in front of a log store: sockets, tower stack, wire, handlers, partitions.
 
+mod admin;
 pub mod api;
 pub mod boot;
 pub mod broker;
+pub mod config;
+pub mod connection;
 pub mod error_code;
+pub mod features;
 pub mod fetch_session;
-mod handlers;
+pub mod frame;
+pub mod gateway;
+pub mod handlers;
+pub mod layers;
+pub mod metrics;
 pub mod partition;
+pub mod server;
+pub mod stack;
 pub mod topic_config;
 pub mod wire;
+
+pub use crate::gateway::{Addresses, Gateway, StartError};

@@ -12,6 +12,8 @@
 
 pub mod batch;
 pub mod blob;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod control;
 pub mod fault;
 pub mod ids;
@@ -20,5 +22,7 @@ pub mod local;
 pub mod memory;
 pub mod records;
 pub mod runtime;
+#[cfg(test)]
+mod samples;
 pub mod store;
 pub mod volume;

@@ -63,7 +63,7 @@ pub enum StoreError {
     #[error("unavailable: {0}")]
     Unavailable(String),
     /// It may have happened. Acquire the log again and compare its end before answering.
-    #[error("the outcome is not known{}", if *.fenced { ", and the shard has another owner" } else { "" })]
+    #[error("the outcome is not known{}", if *.fenced { ": another owner" } else { "" })]
     Uncertain {
         /// Whether another owner's claim was the reason.
         fenced: bool,

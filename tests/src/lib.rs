@@ -1,4 +1,11 @@
 //! The kit of the black-box suites.
 
+pub mod bench;
+pub mod flights;
+pub mod gatewayproc;
+pub mod loadgen;
+pub mod oracle;
+pub mod process;
 pub mod raw;
 pub mod sim;
+pub mod wallclock;

@@ -181,6 +181,12 @@ pub fn is_foreign(name: &str) -> bool {
     name == INDEX_DIR || name == "lost+found" || name == ".snapshot" || name.starts_with('~')
 }
 
+/// Whether a file is one that a look at a directory leaves when it is cut short by a crash: those
+/// of this crate, and those of the owned-file primitive, named like its tickets.
+pub fn is_probe(name: &str) -> bool {
+    name.starts_with('~') || name.starts_with("t-")
+}
+
 /// Reads the number of a partition directory: decimal, no padding.
 pub fn partition_of(name: &str) -> Option<u32> {
     let number: u32 = name.parse().ok()?;

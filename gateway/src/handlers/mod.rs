@@ -1,5 +1,6 @@
 //! One API key, one file. A handler returns its answer; it never writes to a connection.
 
+pub mod api_versions;
 mod create_topics;
 mod delete_topics;
 mod fetch;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
+use crate::features::Features;
 
 /// Runs the first stage of a request.
 pub(crate) fn dispatch(
@@ -26,7 +28,10 @@ pub(crate) fn dispatch(
         ApiRequest::ListOffsets(request) => list_offsets::handle(broker, context, *request),
         ApiRequest::Metadata(request) => metadata::handle(broker, context, *request),
         ApiRequest::FindCoordinator(request) => find_coordinator::handle(broker, context, &request),
-        ApiRequest::ApiVersions(_) => Staged::Silent,
+        ApiRequest::ApiVersions(request) => {
+            let response = api_versions::answer(context, &request, &Features::current());
+            Staged::Now(ApiResponse::ApiVersions(Box::new(response)))
+        }
         ApiRequest::CreateTopics(request) => create_topics::handle(broker, context, *request),
         ApiRequest::DeleteTopics(request) => delete_topics::handle(broker, context, *request),
         ApiRequest::InitProducerId(request) => init_producer_id::handle(broker, context, &request),

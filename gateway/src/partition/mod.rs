@@ -8,7 +8,8 @@
 //! - `INV-P3` a failed or uncertain commit fails every batch queued behind it, drops the tail, and
 //!   the log's end is read again before the next batch is classified.
 //!
-//! Lock order: the partition lock is taken alone, except that the store's queue is entered under it.
+//! Lock order: the partition lock is taken alone, except that the store's queue is entered under
+//! it.
 
 mod append;
 mod error;

@@ -97,7 +97,7 @@ macro_rules! define_codec {
             match key {
                 $($key => <$request as Decodable>::decode(&mut body, version)
                     .map(|request| ApiRequest::$name(Box::new(request)))
-                    .map_err(|why| CloseReason::Malformed(why.to_string())),)*
+                    .map_err(|why| CloseReason::Malformed(format!("decoder: {why}"))),)*
                 _ => Err(CloseReason::UnsupportedKey(key)),
             }
         }

@@ -6,6 +6,8 @@
 //! would reserve memory for whatever count the bytes claim.
 
 pub mod codec;
+#[cfg(test)]
+mod corpus_tests;
 pub mod fetch;
 pub mod guard;
 pub mod header;

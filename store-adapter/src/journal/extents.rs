@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::frame::{FRAME_HEADER_LEN, FileId, Frame, Kind, get_log, put_log};
+use super::file::FileId;
+use super::frame::{FRAME_HEADER_BYTES, Frame, Kind};
+use super::payload::{get_log, put_log};
 use super::scan::FoundRound;
 use crate::ids::LogId;
 
@@ -47,7 +49,7 @@ impl Extent {
     pub(crate) fn of(frame: &Frame, position: u64) -> Self {
         Self {
             position,
-            span: (FRAME_HEADER_LEN as u32).saturating_add(frame.payload_len),
+            span: FRAME_HEADER_BYTES.saturating_add(frame.payload_len),
             base: frame.base,
             last: frame.last(),
             max_timestamp: frame.max_timestamp,
@@ -353,8 +355,10 @@ mod tests {
 
     #[test]
     fn a_gap_is_the_first_offset_in_no_extent() {
-        let mut index = LogIndex::default();
-        index.active = vec![extent(64, 10, 0, 9), extent(74, 10, 12, 19)];
+        let index = LogIndex {
+            active: vec![extent(64, 10, 0, 9), extent(74, 10, 12, 19)],
+            ..LogIndex::default()
+        };
         assert_eq!(index.gap(0, 20), Some(10));
         assert_eq!(index.gap(12, 20), None);
         assert_eq!(index.gap(5, 10), None);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::extents::{FileIndex, TRAILER_LEN, footer_position};
-use super::frame::{self, Check, FRAME_HEADER_LEN, FileId, Kind};
+use super::file::FileId;
+use super::frame::{self, Check, FRAME_HEADER_LEN, Kind};
+use super::index::{self, Anchor, IndexStore};
 use super::scan::{Scanner, Step};
 use crate::ids::ShardId;
 use crate::volume::{Volume, VolumeError, VolumeFile, VolumePath};
@@ -87,6 +89,7 @@ impl<T: Clone> Recent<T> {
 #[derive(Debug)]
 pub(crate) struct Files {
     volume: Arc<dyn Volume>,
+    index: Arc<dyn IndexStore>,
     closed: Mutex<BTreeMap<FileId, Closed>>,
     open: Mutex<Recent<Arc<dyn VolumeFile>>>,
     indexes: Mutex<Recent<Arc<FileIndex>>>,
@@ -94,9 +97,10 @@ pub(crate) struct Files {
 
 impl Files {
     /// No files yet.
-    pub(crate) fn new(volume: Arc<dyn Volume>) -> Self {
+    pub(crate) fn new(volume: Arc<dyn Volume>, index: Arc<dyn IndexStore>) -> Self {
         Self {
             volume,
+            index,
             closed: Mutex::default(),
             open: Mutex::new(Recent::new()),
             indexes: Mutex::new(Recent::new()),
@@ -106,6 +110,11 @@ impl Files {
     /// The volume.
     pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
         &self.volume
+    }
+
+    /// The local index.
+    pub(crate) fn local(&self) -> &Arc<dyn IndexStore> {
+        &self.index
     }
 
     /// Makes a closed file known, with its index if that is at hand.
@@ -166,7 +175,10 @@ impl Files {
         };
         let index = match footer {
             Some(footer) => footer.index,
-            None => scan_index(&*file, id, closed.len).await?,
+            None => match kept_index(&self.index, &*file, id, closed.len).await? {
+                Some((index, _)) => index,
+                None => scan_index(&*file, id, closed.len).await?,
+            },
         };
         let index = Arc::new(index);
         self.keep_index(id, Arc::clone(&index));
@@ -219,6 +231,25 @@ pub(crate) async fn read_footer(
         Check::Good(frame, _) if frame.kind == Kind::Footer && frame.len() == footer_len => {
             let index = FileIndex::decode_footer(&bytes[FRAME_HEADER_LEN..]);
             Ok(index.map(|index| Footer { position, index }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The index of a file without a footer, whose data ends at `len`, if the local index has it.
+pub(crate) async fn kept_index(
+    index: &Arc<dyn IndexStore>,
+    file: &dyn VolumeFile,
+    id: FileId,
+    len: u64,
+) -> Result<Option<(FileIndex, Anchor)>, VolumeError> {
+    let kept = index::load_file(&**index, id).unwrap_or_else(|error| {
+        tracing::warn!(%error, "a journal file is read instead");
+        None
+    });
+    match kept {
+        Some((anchor, index)) if anchor.end == len && anchor.holds(file).await? => {
+            Ok(Some((index, anchor)))
         }
         _ => Ok(None),
     }

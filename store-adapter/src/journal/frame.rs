@@ -1,4 +1,4 @@
-//! The byte layout of the journal, and the only code that reads or writes it.
+//! The byte layout of the journal. Files are in `file.rs`, payloads in `payload.rs`, frames here.
 //!
 //! All numbers are big endian. A file is a header of 64 bytes, then *rounds*, then, when the
 //! file was closed in order, a footer. A round is a run of frames closed by a commit frame; it
@@ -37,7 +37,7 @@
 //!
 //! Payloads: append, the record batch as stamped; create, the topic's name in UTF-8; commit, the
 //! CRC-32C of the checksums of the round's frames (4 bytes), then per log of the round topic id,
-//! partition and end offset (28 bytes); checkpoint, the catalogue ([`CatalogueEntry`]); footer,
+//! partition and end offset (28 bytes); checkpoint, the catalogue (`payload.rs`); footer,
 //! the index of the file (`extents.rs`).
 //!
 //! The checksum is a CRC-32C that starts with the identity of the file (shard, owner epoch,
@@ -46,141 +46,20 @@
 //! byte 17 to 20 of them are the batch's own CRC-32C, which covers the rest. Each byte is so
 //! covered once, and nothing is summed twice on the way in.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use uuid::Uuid;
 
-use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
+use super::file::Seed;
+use crate::ids::{LeaderEpoch, LogId};
 
-/// Bytes of a file header, and the position of the first frame.
-pub(crate) const FILE_HEADER_LEN: usize = 64;
 /// Bytes of a frame header.
 pub(crate) const FRAME_HEADER_LEN: usize = 64;
-/// The format that this code writes, and the newest that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The same, as lengths are stored.
+pub(crate) const FRAME_HEADER_BYTES: u32 = 64;
 /// Bytes of a batch that the checksum of its frame covers.
 pub(crate) const BATCH_PREFIX_LEN: usize = 21;
 /// Largest payload of a frame that is neither a batch nor a footer, bytes.
 pub(crate) const CONTROL_PAYLOAD_MAX: usize = 4 << 20;
-
-const MAGIC: &[u8; 8] = b"FENCEPJ1";
-
-/// One journal file: its place in the order of the shard's files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FileId {
-    /// The shard.
-    pub(crate) shard: ShardId,
-    /// The owner that wrote it.
-    pub(crate) epoch: OwnerEpoch,
-    /// Number within the epoch.
-    pub(crate) seq: u64,
-}
-
-impl FileId {
-    /// `<assignment>.<instance>-<seq>.log`.
-    pub(crate) fn name(self) -> String {
-        format!("{}-{}.log", self.epoch, self.seq)
-    }
-
-    /// Reads a name; `None` for anything that is not exactly what [`FileId::name`] gives.
-    pub(crate) fn from_name(shard: ShardId, name: &str) -> Option<Self> {
-        let (epoch, seq) = name.strip_suffix(".log")?.split_once('-')?;
-        let id = Self {
-            shard,
-            epoch: epoch.parse().ok()?,
-            seq: seq.parse().ok()?,
-        };
-        (id.name() == name).then_some(id)
-    }
-
-    /// What every checksum of this file starts with.
-    pub(crate) fn seed(self) -> Seed {
-        let mut bytes = [0; 24];
-        bytes[..4].copy_from_slice(&self.shard.0.to_be_bytes());
-        bytes[4..8].copy_from_slice(&self.epoch.assignment.to_be_bytes());
-        bytes[8..16].copy_from_slice(&self.epoch.instance.to_be_bytes());
-        bytes[16..].copy_from_slice(&self.seq.to_be_bytes());
-        Seed(crc32c::crc32c(&bytes))
-    }
-}
-
-/// The start of every checksum of one file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Seed(u32);
-
-impl Seed {
-    fn at(self, position: u64) -> u32 {
-        crc32c::crc32c_append(self.0, &position.to_be_bytes())
-    }
-}
-
-/// The header of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileHeader {
-    /// Which file.
-    pub(crate) id: FileId,
-    /// Log sequence number of position 0.
-    pub(crate) first_lsn: u64,
-    /// Data length of the file before it in the epoch.
-    pub(crate) previous_len: u64,
-}
-
-/// Why a file header was not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileHeaderError {
-    /// Written by a newer version.
-    Newer(u32),
-    /// Short, torn or damaged.
-    Bad,
-}
-
-impl FileHeader {
-    /// The header's bytes.
-    pub(crate) fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(FILE_HEADER_LEN);
-        out.put_slice(MAGIC);
-        out.put_u32(FORMAT_VERSION);
-        out.put_u32(self.id.shard.0);
-        out.put_u32(self.id.epoch.assignment);
-        out.put_u64(self.id.epoch.instance);
-        out.put_u64(self.id.seq);
-        out.put_u64(self.first_lsn);
-        out.put_u64(self.previous_len);
-        out.put_u64(0);
-        let crc = crc32c::crc32c(&out);
-        out.put_u32(crc);
-        out.freeze()
-    }
-
-    /// Reads the header of the file `id`.
-    pub(crate) fn decode(id: FileId, bytes: &[u8]) -> Result<Self, FileHeaderError> {
-        let bytes = bytes.get(..FILE_HEADER_LEN).ok_or(FileHeaderError::Bad)?;
-        let (body, mut crc) = bytes.split_at(FILE_HEADER_LEN - 4);
-        let mut rest = body.strip_prefix(MAGIC).ok_or(FileHeaderError::Bad)?;
-        let version = rest.get_u32();
-        if version > FORMAT_VERSION {
-            return Err(FileHeaderError::Newer(version));
-        }
-        if crc.get_u32() != crc32c::crc32c(body) || version != FORMAT_VERSION {
-            return Err(FileHeaderError::Bad);
-        }
-        let found = FileId {
-            shard: ShardId(rest.get_u32()),
-            epoch: OwnerEpoch {
-                assignment: rest.get_u32(),
-                instance: rest.get_u64(),
-            },
-            seq: rest.get_u64(),
-        };
-        if found != id {
-            return Err(FileHeaderError::Bad);
-        }
-        Ok(Self {
-            id,
-            first_lsn: rest.get_u64(),
-            previous_len: rest.get_u64(),
-        })
-    }
-}
 
 /// What a frame says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -305,7 +184,7 @@ impl Frame {
         debug_assert_eq!(covered.len(), self.covered_len());
         let start = out.len();
         out.put_u32(0);
-        out.put_u32((FRAME_HEADER_LEN as u32).saturating_add(self.payload_len));
+        out.put_u32(FRAME_HEADER_BYTES.saturating_add(self.payload_len));
         out.put_u8(self.kind.code());
         out.put_bytes(0, 3);
         out.put_u32(self.epoch.0);
@@ -325,7 +204,7 @@ impl Frame {
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
         let mut rest = bytes.get(..FRAME_HEADER_LEN)?;
         let crc = rest.get_u32();
-        let payload_len = rest.get_u32().checked_sub(FRAME_HEADER_LEN as u32)?;
+        let payload_len = rest.get_u32().checked_sub(FRAME_HEADER_BYTES)?;
         let kind = Kind::from_code(rest.get_u8())?;
         let zero = rest.get_uint(3);
         let epoch = LeaderEpoch(rest.get_u32());
@@ -396,122 +275,170 @@ fn batch_is_whole(batch: &[u8]) -> bool {
     (&prefix[17..]).get_u32() == crc32c::crc32c(rest)
 }
 
-/// The payload of a commit frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Round {
-    /// CRC-32C of the checksums of the round's frames.
-    pub(crate) crc: u32,
-    /// The logs of the round with their end offset, in order of their ids.
-    pub(crate) ends: Vec<(LogId, i64)>,
-}
+#[cfg(test)]
+mod tests {
+    use super::super::file::{FileHeader, FileHeaderError, FileId};
+    use super::super::payload::{CatalogueEntry, Round};
+    use super::*;
+    use crate::conformance::batch_of;
+    use crate::ids::{OwnerEpoch, ShardId};
 
-impl Round {
-    /// The payload's bytes.
-    pub(crate) fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(4 + self.ends.len() * 28);
-        out.put_u32(self.crc);
-        for (log, end) in &self.ends {
-            put_log(&mut out, *log);
-            out.put_i64(*end);
+    fn file() -> FileId {
+        FileId {
+            shard: ShardId(3),
+            epoch: OwnerEpoch {
+                assignment: 4,
+                instance: 9,
+            },
+            seq: 2,
         }
-        out.freeze()
     }
 
-    /// Reads the payload.
-    pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
-        let crc = bytes.try_get_u32().ok()?;
-        if !bytes.len().is_multiple_of(28) {
-            return None;
-        }
-        let mut ends = Vec::with_capacity(bytes.len() / 28);
-        while !bytes.is_empty() {
-            ends.push((get_log(&mut bytes)?, bytes.try_get_i64().ok()?));
-        }
-        Some(Self { crc, ends })
-    }
-}
-
-/// A log in the catalogue of a checkpoint: topic id, partition, lsn of its creation, start, end,
-/// leader epoch held and of the last batch (-1 for none, 8 bytes each), 1 if it is damaged
-/// (1 byte), length of the name (2 bytes), name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CatalogueEntry {
-    /// The log.
-    pub(crate) log: LogId,
-    /// Lsn of the frame that created it; what lies before belongs to an older log of that id.
-    pub(crate) birth: u64,
-    /// First offset.
-    pub(crate) start: i64,
-    /// End offset.
-    pub(crate) end: i64,
-    /// The epoch that holds it.
-    pub(crate) epoch: Option<LeaderEpoch>,
-    /// The epoch of its last batch.
-    pub(crate) last_epoch: Option<LeaderEpoch>,
-    /// Whether it was found damaged.
-    pub(crate) damaged: bool,
-    /// The topic's name.
-    pub(crate) name: String,
-}
-
-impl CatalogueEntry {
-    /// Appends the entry to `out`.
-    pub(crate) fn encode(&self, out: &mut BytesMut) {
-        put_log(out, self.log);
-        out.put_u64(self.birth);
-        out.put_i64(self.start);
-        out.put_i64(self.end);
-        out.put_i64(self.epoch.map_or(-1, |epoch| i64::from(epoch.0)));
-        out.put_i64(self.last_epoch.map_or(-1, |epoch| i64::from(epoch.0)));
-        out.put_u8(u8::from(self.damaged));
-        let name = self.name.as_bytes();
-        let len = u16::try_from(name.len()).unwrap_or(u16::MAX);
-        out.put_u16(len);
-        out.put_slice(&name[..usize::from(len)]);
-    }
-
-    /// Reads one entry and moves `bytes` behind it.
-    pub(crate) fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        let log = get_log(bytes)?;
-        let birth = bytes.try_get_u64().ok()?;
-        let start = bytes.try_get_i64().ok()?;
-        let end = bytes.try_get_i64().ok()?;
-        let epoch = get_epoch(bytes)?;
-        let last_epoch = get_epoch(bytes)?;
-        let damaged = bytes.try_get_u8().ok()? != 0;
-        let len = usize::from(bytes.try_get_u16().ok()?);
-        let (name, rest) = bytes.split_at_checked(len)?;
-        *bytes = rest;
-        Some(Self {
-            log,
-            birth,
-            start,
-            end,
-            epoch,
-            last_epoch,
-            damaged,
-            name: std::str::from_utf8(name).ok()?.to_owned(),
+    fn hex(bytes: &[u8]) -> String {
+        use std::fmt::Write;
+        bytes.iter().fold(String::new(), |mut text, byte| {
+            write!(text, "{byte:02x}").unwrap();
+            text
         })
     }
-}
 
-fn get_epoch(bytes: &mut &[u8]) -> Option<Option<LeaderEpoch>> {
-    match bytes.try_get_i64().ok()? {
-        -1 => Some(None),
-        epoch => Some(Some(LeaderEpoch(u32::try_from(epoch).ok()?))),
+    fn append_frame() -> (Frame, Vec<u8>) {
+        let batch = batch_of(3, 64, 1_700_000_000_000, 5).stamp(40, LeaderEpoch(6));
+        let frame = Frame {
+            kind: Kind::Append,
+            payload_len: 64,
+            epoch: LeaderEpoch(6),
+            log: LogId {
+                topic: Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
+                partition: 7,
+            },
+            base: 40,
+            last_delta: 2,
+            max_timestamp: 1_700_000_000_000,
+            append_ms: 1_700_000_000_123,
+        };
+        let mut out = BytesMut::new();
+        let prefix = &batch.head()[..BATCH_PREFIX_LEN];
+        frame.encode(file().seed(), 4096, prefix, &mut out);
+        out.put_slice(&batch.to_bytes());
+        (frame, out.to_vec())
     }
-}
 
-/// Writes a log id: topic id, partition.
-pub(crate) fn put_log(out: &mut BytesMut, log: LogId) {
-    out.put_slice(log.topic.as_bytes());
-    out.put_u32(log.partition);
-}
+    /// The bytes of docs/journal-format.md. A change of them is a new format version.
+    #[test]
+    fn golden_frame_and_file_header() {
+        let (_, bytes) = append_frame();
+        let docs = include_str!("../../../docs/journal-format.md");
+        let header = FileHeader {
+            id: file(),
+            first_lsn: 1 << 20,
+            previous_len: 777,
+        };
+        for golden in [hex(&header.encode()), hex(&bytes)] {
+            let lines: Vec<&str> = golden
+                .as_bytes()
+                .chunks(64)
+                .map(|line| std::str::from_utf8(line).unwrap())
+                .collect();
+            let block = lines.join("\n");
+            assert!(docs.contains(&block), "not in the docs:\n{block}");
+        }
+    }
 
-/// Reads a log id.
-pub(crate) fn get_log(bytes: &mut &[u8]) -> Option<LogId> {
-    Some(LogId {
-        topic: Uuid::from_u128(bytes.try_get_u128().ok()?),
-        partition: bytes.try_get_u32().ok()?,
-    })
+    #[test]
+    fn a_frame_is_valid_only_where_it_was_written() {
+        let (frame, bytes) = append_frame();
+        let seed = file().seed();
+        assert!(matches!(check(seed, 4096, &bytes), Check::Good(found, _) if found == frame));
+        assert_eq!(check(seed, 4097, &bytes), Check::Bad);
+        let other = FileId { seq: 3, ..file() };
+        assert_eq!(check(other.seed(), 4096, &bytes), Check::Bad);
+    }
+
+    #[test]
+    fn every_bit_of_a_frame_is_covered() {
+        let (frame, bytes) = append_frame();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let found = check(file().seed(), 4096, &damaged);
+            let expected = if bit / 8 >= FRAME_HEADER_LEN + BATCH_PREFIX_LEN {
+                Check::BadBatch(frame)
+            } else {
+                Check::Bad
+            };
+            assert_eq!(found, expected, "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(!matches!(
+                check(file().seed(), 4096, &bytes[..len]),
+                Check::Good(..)
+            ));
+        }
+    }
+
+    #[test]
+    fn file_headers_round_trip_and_say_when_they_are_newer() {
+        let header = FileHeader {
+            id: file(),
+            first_lsn: 5,
+            previous_len: 6,
+        };
+        let bytes = header.encode();
+        assert_eq!(FileHeader::decode(file(), &bytes), Ok(header));
+        let other = FileId { seq: 9, ..file() };
+        let bad = Err(FileHeaderError::Bad);
+        assert_eq!(FileHeader::decode(other, &bytes), bad);
+        assert_eq!(FileHeader::decode(file(), &bytes[..63]), bad);
+        let mut newer = bytes.to_vec();
+        newer[11] = 2;
+        let found = FileHeader::decode(file(), &newer);
+        assert_eq!(found, Err(FileHeaderError::Newer(2)));
+    }
+
+    #[test]
+    fn file_names_round_trip() {
+        assert_eq!(file().name(), "4.9-2.log");
+        let shard = ShardId(3);
+        assert_eq!(FileId::from_name(shard, "4.9-2.log"), Some(file()));
+        for bad in [
+            "4.9-02.log",
+            "4-2.log",
+            "4.9-2",
+            "4.9.log",
+            "x.9-2.log",
+            "4.9-+2.log",
+        ] {
+            assert_eq!(FileId::from_name(shard, bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn catalogue_and_commit_payloads_round_trip() {
+        let entry = CatalogueEntry {
+            log: append_frame().0.log,
+            birth: 9,
+            start: 1,
+            end: 5,
+            epoch: Some(LeaderEpoch(3)),
+            last_epoch: None,
+            damaged: true,
+            name: "orders".to_owned(),
+        };
+        let mut out = BytesMut::new();
+        entry.encode(&mut out);
+        entry.encode(&mut out);
+        let mut bytes = &out[..];
+        for _ in 0..2 {
+            assert_eq!(CatalogueEntry::decode(&mut bytes).as_ref(), Some(&entry));
+        }
+        assert_eq!(CatalogueEntry::decode(&mut bytes), None);
+        let round = Round {
+            crc: 7,
+            ends: vec![(entry.log, 5), (NO_LOG, 0)],
+        };
+        let bytes = round.encode();
+        assert_eq!(Round::decode(&bytes), Some(round));
+        assert_eq!(Round::decode(&bytes[..31]), None);
+    }
 }

@@ -1,11 +1,14 @@
 //! What is done for a shard off the path of acknowledgements.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc;
 
+use super::file::FileId;
 use super::files::{Files, path};
-use super::frame::FileId;
+use super::index::{Changes, Checkpointer, IndexChange, IndexStore, forget_file};
+use crate::ids::ShardId;
 use crate::volume::VolumeFile;
 
 /// Jobs that may wait before the writer waits too.
@@ -18,10 +21,21 @@ pub(crate) enum Job {
     Sync(Arc<dyn VolumeFile>),
     /// Unlink a file that nothing needs.
     Remove(FileId),
+    /// Write a checkpoint of the local index.
+    Checkpoint(Changes),
+    /// Keep something in the local index.
+    Keep(Vec<IndexChange>),
 }
 
 /// Does jobs in order until the writer is gone.
-pub(crate) async fn run(files: Arc<Files>, mut jobs: mpsc::Receiver<Job>) {
+pub(crate) async fn run(
+    files: Arc<Files>,
+    shard: ShardId,
+    all: Arc<AtomicBool>,
+    mut jobs: mpsc::Receiver<Job>,
+) {
+    let index = Arc::clone(files.local());
+    let mut checkpointer = Checkpointer::new(shard);
     while let Some(job) = jobs.recv().await {
         match job {
             Job::Sync(file) => {
@@ -38,7 +52,21 @@ pub(crate) async fn run(files: Arc<Files>, mut jobs: mpsc::Receiver<Job>) {
                     }
                     _ => {}
                 }
+                apply(&*index, &[forget_file(id)]);
             }
+            Job::Checkpoint(changes) => {
+                if let Err(error) = checkpointer.write(&*index, changes) {
+                    tracing::warn!(%error, "the next opening reads more of the journal");
+                }
+                all.store(checkpointer.needs_all(), Ordering::SeqCst);
+            }
+            Job::Keep(changes) => apply(&*index, &changes),
         }
+    }
+}
+
+fn apply(index: &dyn IndexStore, changes: &[IndexChange]) {
+    if let Err(error) = index.apply(changes) {
+        tracing::warn!(%error, "the next opening reads more of the journal");
     }
 }

@@ -4,23 +4,32 @@
 //! A shard is a directory of journal files, claimed by one owner at a time, with one writer task.
 //! The writer commits in *rounds*: it takes what was queued while the last round was synced,
 //! writes it as one run of frames, syncs once, checks that the shard is still its own, and only
-//! then publishes and answers. Byte layout: `frame.rs`; opening: `recovery.rs`.
+//! then publishes and answers. Byte layout: `frame.rs` and docs/journal-format.md; opening: `recovery.rs`.
 
 mod extents;
+mod file;
 mod files;
 mod frame;
+mod index;
 mod keeper;
+mod payload;
 mod queue;
 mod reader;
 mod recovery;
+mod roll;
 mod round;
 mod scan;
 mod shard;
+#[cfg(feature = "sled")]
+mod sled_index;
 mod sources;
 mod store;
 mod table;
 mod writer;
 
+pub use index::{IndexChange, IndexError, IndexStore, MemoryIndex};
+#[cfg(feature = "sled")]
+pub use sled_index::{OpenIndexError, SledIndex};
 pub use store::JournalStore;
 
 use crate::ids::BrokerId;

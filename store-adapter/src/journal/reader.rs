@@ -9,8 +9,9 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use super::extents::{Extent, Place, from_offset};
+use super::file::{FileId, Seed};
 use super::files::{Files, path};
-use super::frame::{self, Check, FRAME_HEADER_LEN, FileId, Frame, Kind, Seed};
+use super::frame::{self, Check, FRAME_HEADER_LEN, Frame, Kind};
 use super::queue::{Reply, answer};
 use super::shard::Log;
 use crate::ids::LogId;

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::extents::{FileIndex, LogIndex, Segment};
-use super::files::{Closed, Files, journal_dir, path, shard_dir};
-use super::frame::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
+use super::extents::{LogIndex, Segment};
+use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
+use super::files::{Files, journal_dir, path, shard_dir};
+use super::index::{self, Anchor, Hint, IndexChange};
 use super::round::checkpoint;
-use super::scan::Step;
-use super::sources::{Source, newer, open_sources};
+use super::sources::{Read, Source, newer, open_sources, read_source};
 use super::table::{Replay, Table};
 use super::{owned_error, volume_error};
 use crate::fault::{Fault, planted};
@@ -59,6 +59,8 @@ pub(crate) struct Current {
     pub(crate) first_lsn: u64,
     /// Bytes of space that are reserved.
     pub(crate) allocated: u64,
+    /// The commit frame of the last round.
+    pub(crate) anchor: Anchor,
 }
 
 /// An open shard.
@@ -76,24 +78,10 @@ pub(crate) struct Opened {
     pub(crate) refs: BTreeMap<FileId, usize>,
     /// Files that nothing needs.
     pub(crate) dead: Vec<FileId>,
+    /// What the local index should keep.
+    pub(crate) keep: Vec<IndexChange>,
     /// What to report.
     pub(crate) info: ShardInfo,
-}
-
-/// What one file gave.
-#[derive(Debug)]
-struct Read {
-    id: FileId,
-    file: Arc<dyn VolumeFile>,
-    closed: Closed,
-    data_end: u64,
-    first_lsn: u64,
-    /// Start and end of what is not known to be durable: the last round, or the footer.
-    unsynced: Option<(u64, u64)>,
-    index: FileIndex,
-    torn_bytes: u64,
-    /// Whether something in it is not right: it is kept whatever happens.
-    damaged: bool,
 }
 
 /// Claims and opens a shard.
@@ -192,6 +180,7 @@ async fn recover(
     let seals = read_seals(&claim, request.shard).await?;
     let sources = open_sources(volume, &ids, &seals, request.known).await?;
     let base = newest_checkpoint(&sources).await?;
+    let hint = load_hint(request, base);
     let mut replay = Replay::new();
     let mut reads = Vec::new();
     let mut dead = Vec::new();
@@ -203,7 +192,10 @@ async fn recover(
             continue;
         }
         let replayed = base.is_none_or(|base| source.id >= base);
-        reads.push(read_source(source, replayed.then_some(&mut replay)).await?);
+        let replay = replayed.then_some(&mut replay);
+        let hint = hint.as_ref().filter(|hint| hint.file == source.id);
+        let local = request.files.local();
+        reads.push(read_source(source, replay, hint, local).await?);
     }
     drop(sources);
     make_durable(volume, request.shard, &reads).await?;
@@ -219,8 +211,12 @@ async fn recover(
         damaged: damaged.collect(),
         dropped_tail_bytes: reads.iter().map(|read| read.torn_bytes).sum(),
     };
+    let mut keep = Vec::new();
     for read in reads {
         if read.damaged || refs.contains_key(&read.id) {
+            if let Some(anchor) = read.keep {
+                keep.push(index::keep_file(read.id, anchor, &read.index));
+            }
             request.files.add(read.id, read.closed, Some(read.index));
         } else {
             dead.push(read.id);
@@ -234,6 +230,7 @@ async fn recover(
         current,
         refs,
         dead,
+        keep,
         info,
     })
 }
@@ -286,76 +283,14 @@ async fn newest_checkpoint(sources: &[Source]) -> Result<Option<FileId>, StoreEr
     Ok(None)
 }
 
-async fn read_source(source: &Source, replay: Option<&mut Replay>) -> Result<Read, StoreError> {
-    let mut read = Read {
-        id: source.id,
-        file: Arc::clone(&source.file),
-        closed: Closed {
-            len: source.seal.unwrap_or(source.size),
-            footer: false,
-        },
-        data_end: source.size,
-        first_lsn: source.header.map_or(0, |header| header.first_lsn),
-        unsynced: None,
-        index: FileIndex::default(),
-        torn_bytes: 0,
-        damaged: false,
-    };
-    if source.header.is_none() {
-        tracing::error!(path = %path(source.id), "the header of a journal file is damaged");
-        read.damaged = true;
-        return Ok(read);
-    }
-    let footer = source.footer().await?;
-    let closed = footer
-        .as_ref()
-        .map(|(closed, _, position)| (*closed, *position));
-    let unsealed = source.seal.is_none();
-    if let (Some((_, index, position)), None) = (footer, &replay) {
-        read.data_end = position;
-        read.index = index;
-    } else {
-        scan_source(source, &mut read, replay).await?;
-    }
-    if let Some((closed, position)) = closed
-        && position == read.data_end
-    {
-        // The data was synced before the footer was written; the footer may not have been.
-        read.closed = closed;
-        read.unsynced = unsealed.then_some((position, closed.len));
-    }
-    Ok(read)
-}
-
-async fn scan_source(
-    source: &Source,
-    read: &mut Read,
-    mut replay: Option<&mut Replay>,
-) -> Result<(), StoreError> {
-    let path = path(source.id).to_string();
-    let mut scanner = source.scanner();
-    loop {
-        match scanner.next().await.map_err(|error| volume_error(&error))? {
-            Step::Round(round) => {
-                if let Some(at) = round.damaged_at {
-                    tracing::error!(path, at, "a journal file is damaged");
-                    read.damaged = true;
-                }
-                read.index.add_round(&round);
-                if let Some(replay) = &mut replay {
-                    replay.round(&round, &path, read.first_lsn);
-                }
-            }
-            Step::End(end) => {
-                read.data_end = end.data_end;
-                read.closed.len = end.data_end;
-                read.torn_bytes = end.torn_bytes;
-                let durable = source.seal.is_some() || source.data_len.is_some();
-                read.unsynced = (!durable).then_some((end.last_round, end.data_end));
-                return Ok(());
-            }
-        }
-    }
+/// The local checkpoint, if it is of the file from which the catalogue is replayed.
+fn load_hint(request: &Request<'_>, base: Option<FileId>) -> Option<Hint> {
+    let hint = index::load(&**request.files.local(), request.shard);
+    let hint = hint.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the journal is read instead");
+        None
+    });
+    hint.filter(|hint| Some(hint.file) == base)
 }
 
 /// Makes durable what was read of files that nobody sealed.
@@ -472,5 +407,6 @@ pub(crate) async fn begin_file(
         position: start + round.len,
         first_lsn: header.first_lsn,
         allocated: 0,
+        anchor: round.anchor,
     })
 }

@@ -7,9 +7,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::{SmallVec, smallvec};
 
-use super::frame::{
-    BATCH_PREFIX_LEN, CONTROL_PAYLOAD_MAX, FRAME_HEADER_LEN, Frame, Kind, NO_LOG, Round, Seed,
-};
+use super::file::Seed;
+use super::frame::{BATCH_PREFIX_LEN, CONTROL_PAYLOAD_MAX, FRAME_HEADER_LEN, Frame, Kind, NO_LOG};
+use super::index::Anchor;
+use super::payload::Round;
 use super::queue::{Command, Queued, Reply, answer};
 use super::table::{Entry, Staged, Table, to_catalogue};
 use crate::batch::{HEADER_LEN, StampedBatch};
@@ -75,6 +76,8 @@ pub(crate) struct Encoded {
     pub(crate) len: u64,
     /// Append frames with their positions, in order.
     pub(crate) appends: Vec<(Frame, u64)>,
+    /// The commit frame.
+    pub(crate) anchor: Anchor,
 }
 
 impl Plan {
@@ -385,7 +388,7 @@ impl Encoder {
             last_delta: self.frames,
             ..Frame::new(Kind::Commit, NO_LOG)
         };
-        commit.encode(self.seed, self.position, &payload, &mut self.arena);
+        let crc = commit.encode(self.seed, self.position, &payload, &mut self.arena);
         self.arena.put_slice(&payload);
         let arena = self.arena.freeze();
         let mut parts = Vec::with_capacity(2 * self.cuts.len() + 1);
@@ -400,6 +403,11 @@ impl Encoder {
             parts,
             len: self.position + commit.len() - self.start,
             appends: self.appends,
+            anchor: Anchor {
+                position: self.position,
+                end: self.position + commit.len(),
+                crc,
+            },
         }
     }
 }

@@ -9,7 +9,10 @@
 use bytes::Bytes;
 
 use super::extents::{TRAILER_LEN, footer_position};
-use super::frame::{self, Check, FILE_HEADER_LEN, FRAME_HEADER_LEN, Frame, Kind, Round, Seed};
+use super::file::{FILE_HEADER_LEN, Seed};
+use super::frame::{self, Check, FRAME_HEADER_LEN, Frame, Kind};
+use super::index::Anchor;
+use super::payload::Round;
 use crate::ids::LogId;
 use crate::volume::{VolumeError, VolumeFile};
 
@@ -44,6 +47,7 @@ pub(crate) struct FoundRound {
 
 /// How a file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_field_names, reason = "where the data ends is its name")]
 pub(crate) struct End {
     /// Behind the last round that counts.
     pub(crate) data_end: u64,
@@ -51,6 +55,8 @@ pub(crate) struct End {
     pub(crate) last_round: u64,
     /// Bytes of a torn tail.
     pub(crate) torn_bytes: u64,
+    /// The commit frame of the last round, unless that is lost.
+    pub(crate) anchor: Option<Anchor>,
 }
 
 /// One step of reading.
@@ -73,6 +79,7 @@ pub(crate) struct Scanner<'a> {
     exact: bool,
     position: u64,
     last_round: u64,
+    anchor: Option<Anchor>,
     window: Bytes,
     window_at: u64,
 }
@@ -83,14 +90,17 @@ impl<'a> Scanner<'a> {
         Self::from(file, seed, FILE_HEADER_LEN as u64, limit, exact)
     }
 
-    /// The same from `position`, which must be where a round starts.
-    pub(crate) fn from(
-        file: &'a dyn VolumeFile,
-        seed: Seed,
-        position: u64,
-        limit: u64,
-        exact: bool,
-    ) -> Self {
+    /// The same, going on behind the round that `anchor` closes.
+    pub(crate) fn behind(self, anchor: Anchor) -> Self {
+        Self {
+            position: anchor.end,
+            last_round: anchor.end,
+            anchor: Some(anchor),
+            ..self
+        }
+    }
+
+    fn from(file: &'a dyn VolumeFile, seed: Seed, position: u64, limit: u64, exact: bool) -> Self {
         Self {
             file,
             seed,
@@ -98,6 +108,7 @@ impl<'a> Scanner<'a> {
             exact,
             position,
             last_round: position,
+            anchor: None,
             window: Bytes::new(),
             window_at: 0,
         }
@@ -128,6 +139,11 @@ impl<'a> Scanner<'a> {
                     round.ends = Some(ends);
                     self.position = at + frame.len();
                     self.last_round = start;
+                    self.anchor = Some(Anchor {
+                        position: at,
+                        end: self.position,
+                        crc: frame_crc,
+                    });
                     return Ok(Step::Round(round));
                 }
                 Kind::Footer => break,
@@ -152,6 +168,7 @@ impl<'a> Scanner<'a> {
         End {
             data_end: self.position,
             last_round: self.last_round,
+            anchor: self.anchor.filter(|anchor| anchor.end == self.position),
             torn_bytes: if in_order {
                 0
             } else {

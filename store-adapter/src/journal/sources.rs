@@ -8,9 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::files::{Closed, path, read_footer};
-use super::frame::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId, Kind};
+use super::extents::FileIndex;
+use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
+use super::files::{Closed, kept_index, path, read_footer};
+use super::frame::Kind;
+use super::index::{Anchor, Hint, IndexStore};
 use super::scan::{FoundRound, Scanner, Step};
+use super::table::Replay;
+use super::volume_error;
 use crate::store::StoreError;
 use crate::volume::{Volume, VolumeError, VolumeFile};
 
@@ -46,7 +51,7 @@ pub(crate) async fn open_sources(
         let file = match volume.open(&path(*id)).await {
             Ok(file) => file,
             Err(error) if error.is_not_found() => continue,
-            Err(error) => return Err(super::volume_error(&error)),
+            Err(error) => return Err(volume_error(&error)),
         };
         let mut source = open_source(*id, file).await?;
         source.seal = seals.get(&id.name()).copied();
@@ -65,7 +70,7 @@ pub(crate) async fn open_sources(
 }
 
 async fn open_source(id: FileId, file: Arc<dyn VolumeFile>) -> Result<Source, StoreError> {
-    let failed = |error: VolumeError| super::volume_error(&error);
+    let failed = |error: VolumeError| volume_error(&error);
     let size = file.size().await.map_err(failed)?;
     let bytes = file.read_at(0, FILE_HEADER_LEN).await.map_err(failed)?;
     let header = match FileHeader::decode(id, &bytes) {
@@ -86,7 +91,7 @@ async fn open_source(id: FileId, file: Arc<dyn VolumeFile>) -> Result<Source, St
 
 /// The refusal of a file that a newer version wrote.
 pub(crate) fn newer(id: FileId, version: u32) -> StoreError {
-    let ours = super::frame::FORMAT_VERSION;
+    let ours = super::file::FORMAT_VERSION;
     StoreError::Offline(format!(
         "{}: journal format {version}, and this version reads up to {ours}; nothing was changed",
         path(id)
@@ -114,6 +119,11 @@ impl Source {
         Scanner::new(&*self.file, self.id.seed(), limit, exact)
     }
 
+    /// Its data length, if that is known without reading on.
+    pub(crate) fn exact_len(&self) -> Option<u64> {
+        self.data_len.or(self.seal)
+    }
+
     /// Whether the file begins with a whole checkpoint: its owner had finished opening.
     pub(crate) async fn has_checkpoint(&self) -> Result<bool, StoreError> {
         if self.header.is_none() {
@@ -121,22 +131,20 @@ impl Source {
         }
         let step = self.scanner().next().await;
         Ok(matches!(
-            step.map_err(|error| super::volume_error(&error))?,
+            step.map_err(|error| volume_error(&error))?,
             Step::Round(round) if is_checkpoint(&round)
         ))
     }
 
     /// What its footer says, if it has one that is right and agrees with what is known.
-    pub(crate) async fn footer(
-        &self,
-    ) -> Result<Option<(Closed, super::extents::FileIndex, u64)>, StoreError> {
+    pub(crate) async fn footer(&self) -> Result<Option<(Closed, FileIndex, u64)>, StoreError> {
         let end = self.seal.unwrap_or(self.size);
         if self.header.is_none() {
             return Ok(None);
         }
         let footer = read_footer(&*self.file, self.id, end)
             .await
-            .map_err(|error| super::volume_error(&error))?;
+            .map_err(|error| volume_error(&error))?;
         Ok(footer
             .filter(|footer| self.data_len.is_none_or(|len| len == footer.position))
             .map(|footer| {
@@ -156,4 +164,133 @@ fn is_checkpoint(round: &FoundRound) -> bool {
         .zip(0_i64..)
         .all(|(frame, index)| frame.kind == Kind::Checkpoint && frame.base == index);
     whole && round.damaged_at.is_none() && frames.last().is_some_and(|frame| frame.last_delta == 0)
+}
+
+/// What one file gave.
+#[derive(Debug)]
+pub(crate) struct Read {
+    /// Which.
+    pub(crate) id: FileId,
+    /// Open for reading.
+    pub(crate) file: Arc<dyn VolumeFile>,
+    /// As readers know it.
+    pub(crate) closed: Closed,
+    /// Where its data ends.
+    pub(crate) data_end: u64,
+    /// Lsn of position 0.
+    pub(crate) first_lsn: u64,
+    /// Start and end of what is not known to be durable: the last round, or the footer.
+    pub(crate) unsynced: Option<(u64, u64)>,
+    /// Where its batches lie.
+    pub(crate) index: FileIndex,
+    /// Bytes of a torn tail.
+    pub(crate) torn_bytes: u64,
+    /// The last commit frame, when the index should be kept locally: there is no footer.
+    pub(crate) keep: Option<Anchor>,
+    /// Whether something in it is not right: it is kept whatever happens.
+    pub(crate) damaged: bool,
+}
+
+/// Reads what one file holds, into `replay` if the catalogue comes from it.
+pub(crate) async fn read_source(
+    source: &Source,
+    replay: Option<&mut Replay>,
+    hint: Option<&Hint>,
+    local: &Arc<dyn IndexStore>,
+) -> Result<Read, StoreError> {
+    let mut read = Read {
+        id: source.id,
+        file: Arc::clone(&source.file),
+        closed: Closed {
+            len: source.seal.unwrap_or(source.size),
+            footer: false,
+        },
+        data_end: source.size,
+        first_lsn: source.header.map_or(0, |header| header.first_lsn),
+        unsynced: None,
+        index: FileIndex::default(),
+        torn_bytes: 0,
+        keep: None,
+        damaged: false,
+    };
+    if source.header.is_none() {
+        tracing::error!(path = %path(source.id), "the header of a journal file is damaged");
+        read.damaged = true;
+        return Ok(read);
+    }
+    let footer = source.footer().await?;
+    let closed = footer
+        .as_ref()
+        .map(|(closed, _, position)| (*closed, *position));
+    let unsealed = source.seal.is_none();
+    let kept = match (source.exact_len(), &footer, &replay) {
+        (Some(len), None, None) => kept_index(local, &*source.file, source.id, len)
+            .await
+            .map_err(|error| volume_error(&error))?,
+        _ => None,
+    };
+    if let (Some((_, index, position)), None) = (footer, &replay) {
+        read.data_end = position;
+        read.index = index;
+    } else if let Some((index, anchor)) = kept {
+        read.data_end = anchor.end;
+        read.closed.len = anchor.end;
+        read.index = index;
+    } else {
+        scan_source(source, &mut read, replay, hint).await?;
+    }
+    if let Some((closed, position)) = closed
+        && position == read.data_end
+    {
+        // The data was synced before the footer was written; the footer may not have been.
+        read.closed = closed;
+        read.keep = None;
+        read.unsynced = unsealed.then_some((position, closed.len));
+    }
+    Ok(read)
+}
+
+async fn scan_source(
+    source: &Source,
+    read: &mut Read,
+    mut replay: Option<&mut Replay>,
+    hint: Option<&Hint>,
+) -> Result<(), StoreError> {
+    let path = path(source.id).to_string();
+    let mut scanner = source.scanner();
+    if let (Some(hint), Some(replay)) = (hint, &mut replay)
+        && hint.anchor.end <= source.exact_len().unwrap_or(source.size)
+        && hint
+            .anchor
+            .holds(&*source.file)
+            .await
+            .map_err(|error| volume_error(&error))?
+    {
+        scanner = scanner.behind(hint.anchor);
+        replay.table = hint.table.clone();
+        read.index = hint.index.clone();
+    }
+    loop {
+        match scanner.next().await.map_err(|error| volume_error(&error))? {
+            Step::Round(round) => {
+                if let Some(at) = round.damaged_at {
+                    tracing::error!(path, at, "a journal file is damaged");
+                    read.damaged = true;
+                }
+                read.index.add_round(&round);
+                if let Some(replay) = &mut replay {
+                    replay.round(&round, &path, read.first_lsn);
+                }
+            }
+            Step::End(end) => {
+                read.data_end = end.data_end;
+                read.closed.len = end.data_end;
+                read.torn_bytes = end.torn_bytes;
+                read.keep = end.anchor.filter(|_| !read.damaged);
+                let durable = source.seal.is_some() || source.data_len.is_some();
+                read.unsynced = (!durable).then_some((end.last_round, end.data_end));
+                return Ok(());
+            }
+        }
+    }
 }

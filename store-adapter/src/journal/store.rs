@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use super::file::FileId;
 use super::files::Files;
-use super::frame::FileId;
+use super::index::IndexStore;
 use super::queue::{Command, Queue, Reply};
 use super::reader::{self, Range};
 use super::recovery::{self, Request};
@@ -59,9 +60,14 @@ impl fmt::Debug for Task {
 }
 
 impl JournalStore {
-    /// A store on `volume` with no shard open.
-    pub fn new(env: Env, volume: Arc<dyn Volume>, config: JournalConfig) -> Self {
-        let files = Arc::new(Files::new(Arc::clone(&volume)));
+    /// A store on `volume` with no shard open. `index` is local to this broker; it may be empty.
+    pub fn new(
+        env: Env,
+        volume: Arc<dyn Volume>,
+        index: Arc<dyn IndexStore>,
+        config: JournalConfig,
+    ) -> Self {
+        let files = Arc::new(Files::new(Arc::clone(&volume), index));
         let readers = (0..READERS).map(|n| {
             let (jobs, queue) = mpsc::channel(reader::JOBS_MAX);
             let task = Box::pin(reader::run(Arc::clone(&files), queue));
@@ -136,7 +142,9 @@ impl JournalStore {
             queue: Queue::new(self.config.queue_bytes),
         });
         let (jobs, queue) = mpsc::channel(keeper::JOBS_MAX);
-        let keeper = Box::pin(keeper::run(Arc::clone(&self.files), queue));
+        let all = Arc::new(AtomicBool::new(true));
+        let files = Arc::clone(&self.files);
+        let keeper = Box::pin(keeper::run(files, id, Arc::clone(&all), queue));
         let name = format!("journal-keep-{}", id.0);
         // Ends with the writer.
         drop(self.env.runtime.spawn_io(&name, keeper));
@@ -147,6 +155,7 @@ impl JournalStore {
             registry: Arc::clone(&self.registry),
             known: Arc::clone(&self.known),
             keeper: jobs,
+            all,
         };
         let (opened, outcome) = oneshot::channel();
         let owned = self.owned.clone();
@@ -220,10 +229,11 @@ async fn run_shard(
     match recovery::open(&request).await {
         Ok(mut state) => {
             let dead = std::mem::take(&mut state.dead);
+            let keep = std::mem::take(&mut state.keep);
             let info = state.info.clone();
             let writer = Writer::new(parts, shard, state);
             super::queue::answer(opened, Ok(info));
-            writer.run(dead).await;
+            writer.run(dead, keep).await;
         }
         Err(error) => {
             shard.queue.close(&error);

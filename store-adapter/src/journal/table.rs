@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::frame::{CatalogueEntry, Frame, Kind};
+use super::frame::{Frame, Kind};
+use super::payload::CatalogueEntry;
 use super::scan::FoundRound;
 use crate::ids::{LeaderEpoch, LogId};
 use crate::store::{Append, Bounds, StoreError};
@@ -91,12 +92,21 @@ impl Entry {
 /// The logs of a shard.
 pub(crate) type Table = BTreeMap<LogId, Entry>;
 
+/// What the changes held for a log.
+#[derive(Debug)]
+enum Before {
+    /// Nothing: the table counted.
+    Unchanged,
+    /// This, or a deletion.
+    Changed(Option<Entry>),
+}
+
 /// Changes that are not durable yet, over a table.
 #[derive(Debug, Default)]
 pub(crate) struct Staged {
     changed: BTreeMap<LogId, Option<Entry>>,
     /// What `changed` held before the group that is being staged touched it.
-    undo: Vec<(LogId, Option<Option<Entry>>)>,
+    undo: Vec<(LogId, Before)>,
 }
 
 impl Staged {
@@ -110,13 +120,9 @@ impl Staged {
 
     /// The log, to be changed; [`Staged::undo_group`] takes the change back.
     pub(crate) fn change(&mut self, table: &Table, log: LogId) -> Result<&mut Entry, StoreError> {
-        let before = self.changed.get(&log).cloned();
-        let entry = match &before {
-            Some(changed) => changed.clone(),
-            None => table.get(&log).cloned(),
-        };
+        let entry = self.get(table, log).cloned();
         let entry = entry.ok_or(StoreError::NotFound)?;
-        self.undo.push((log, before));
+        self.remember(log);
         self.changed
             .entry(log)
             .insert_entry(Some(entry))
@@ -127,7 +133,13 @@ impl Staged {
 
     /// Creates (`Some`) or deletes (`None`) a log.
     pub(crate) fn set(&mut self, log: LogId, entry: Option<Entry>) {
-        let before = self.changed.insert(log, entry);
+        self.remember(log);
+        self.changed.insert(log, entry);
+    }
+
+    fn remember(&mut self, log: LogId) {
+        let before = self.changed.get(&log).cloned();
+        let before = before.map_or(Before::Unchanged, Before::Changed);
         self.undo.push((log, before));
     }
 
@@ -140,8 +152,8 @@ impl Staged {
     pub(crate) fn undo_group(&mut self) {
         while let Some((log, before)) = self.undo.pop() {
             match before {
-                Some(entry) => self.changed.insert(log, entry),
-                None => self.changed.remove(&log),
+                Before::Changed(entry) => self.changed.insert(log, entry),
+                Before::Unchanged => self.changed.remove(&log),
             };
         }
     }
@@ -313,7 +325,8 @@ fn corrupt(path: &str, why: &str) -> StoreError {
     }
 }
 
-fn from_catalogue(part: CatalogueEntry) -> Entry {
+/// The entry that a catalogue has.
+pub(crate) fn from_catalogue(part: CatalogueEntry) -> Entry {
     Entry {
         name: Arc::from(part.name),
         birth: part.birth,

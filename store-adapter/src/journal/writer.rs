@@ -5,20 +5,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 
-use super::extents::FileIndex;
-use super::files::{Closed, Files, journal_dir, path};
-use super::frame::{FileHeader, FileId};
+use super::file::FileId;
+use super::files::{Files, path};
+use super::index::{Changes, IndexChange};
 use super::keeper::Job;
-use super::queue::{Command, Queued, Reply, answer};
-use super::recovery::{Current, Opened, begin_file};
-use super::round::{Encoded, Pending, Plan, footer};
+use super::queue::{Command, Queued, answer};
+use super::recovery::{Current, Opened};
+use super::round::{Encoded, Pending, Plan};
 use super::shard::{Log, Registry, Shard};
-use super::table::{Entry, Table};
+use super::table::{Entry, Table, to_catalogue};
 use super::{FlushPolicy, JournalConfig};
 use crate::fault::{Fault, planted};
 use crate::ids::LogId;
@@ -29,6 +30,8 @@ use crate::volume::owned::{Claim, OwnedError};
 
 /// Space that is reserved ahead, bytes: a full disk is then found before anything is written.
 const RESERVE_STEP: u64 = 8 << 20;
+/// Bytes after which the local index gets a checkpoint.
+const CHECKPOINT_BYTES: u64 = 16 << 20;
 /// How often an unanswered claim check is repeated, and after what pause.
 const CHECK_TRIES: u32 = 5;
 const CHECK_PAUSE: Duration = Duration::from_millis(50);
@@ -43,25 +46,31 @@ pub(crate) struct Parts {
     /// Data lengths of files whose sync failed, for an opening by the same process.
     pub(crate) known: Arc<Mutex<BTreeMap<FileId, u64>>>,
     pub(crate) keeper: mpsc::Sender<Job>,
+    /// Whether the next checkpoint of the local index must hold all logs.
+    pub(crate) all: Arc<AtomicBool>,
 }
 
 /// The writer of one shard.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    parts: Parts,
-    shard: Arc<Shard>,
+    pub(super) parts: Parts,
+    pub(super) shard: Arc<Shard>,
     claim: Claim,
-    table: Table,
-    logs: BTreeMap<LogId, Arc<Log>>,
-    current: Current,
+    pub(super) table: Table,
+    pub(super) logs: BTreeMap<LogId, Arc<Log>>,
+    pub(super) current: Current,
     /// How many logs need each closed file.
-    refs: BTreeMap<FileId, usize>,
+    pub(super) refs: BTreeMap<FileId, usize>,
     /// Up to which command those of a log fail, because one before them did.
     failed: BTreeMap<LogId, u64>,
     /// The current file may hold a round that was not committed: it is left before the next one.
-    must_leave: bool,
+    pub(super) must_leave: bool,
     /// Files whose length only the next file's header tells.
-    unsure: BTreeSet<FileId>,
+    pub(super) unsure: BTreeSet<FileId>,
+    /// Logs that changed since the last checkpoint of the local index.
+    dirty: BTreeSet<LogId>,
+    /// Bytes written since then.
+    dirty_bytes: u64,
 }
 
 /// Why a round was not committed.
@@ -95,11 +104,16 @@ impl Writer {
             failed: BTreeMap::new(),
             must_leave: false,
             unsure: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            dirty_bytes: 0,
         }
     }
 
     /// Commits rounds until the shard is closed.
-    pub(crate) async fn run(mut self, dead: Vec<FileId>) {
+    pub(crate) async fn run(mut self, dead: Vec<FileId>, keep: Vec<IndexChange>) {
+        if !keep.is_empty() {
+            self.keep(Job::Keep(keep)).await;
+        }
         self.remove_files(dead).await;
         loop {
             let config = &self.parts.config;
@@ -293,7 +307,10 @@ impl Writer {
         if let Some(encoded) = encoded {
             self.index_round(&encoded, &changes);
             self.current.position += encoded.len;
+            self.current.anchor = encoded.anchor;
+            self.dirty_bytes += encoded.len;
         }
+        self.dirty.extend(changes.keys());
         for (id, change) in changes {
             let Some(entry) = change else { continue };
             if let Some(log) = self.logs.get(&id) {
@@ -315,6 +332,36 @@ impl Writer {
             }
         }
         self.remove_files(dead).await;
+        if self.dirty_bytes >= CHECKPOINT_BYTES.min(self.parts.config.segment_bytes / 4) {
+            self.checkpoint();
+        }
+    }
+
+    /// Hands the keeper what changed, unless it is busy: then the next time.
+    fn checkpoint(&mut self) {
+        let Ok(permit) = self.parts.keeper.try_reserve() else {
+            return;
+        };
+        let all = self.parts.all.load(Ordering::SeqCst);
+        if all {
+            self.dirty.extend(self.table.keys());
+        }
+        let dirty = std::mem::take(&mut self.dirty);
+        self.dirty_bytes = 0;
+        let logs = dirty.into_iter().map(|id| {
+            let change = self.table.get(&id).zip(self.logs.get(&id));
+            let change = change.map(|(entry, log)| {
+                let extents = log.index.read().active.clone();
+                (to_catalogue(id, entry), extents)
+            });
+            (id, change)
+        });
+        permit.send(Job::Checkpoint(Changes {
+            file: self.current.id,
+            anchor: self.current.anchor,
+            logs: logs.collect(),
+            all,
+        }));
     }
 
     fn state(&self, log: LogId) -> Result<LogState, StoreError> {
@@ -356,90 +403,7 @@ impl Writer {
         }
     }
 
-    /// Begins the next file and closes the current one. On failure the current one stays.
-    async fn roll(&mut self) -> Result<(), VolumeError> {
-        let old = self.current.id;
-        let volume = Arc::clone(self.parts.files.volume());
-        let id = FileId {
-            seq: old.seq.saturating_add(1),
-            ..old
-        };
-        let header = FileHeader {
-            id,
-            first_lsn: self.current.first_lsn.saturating_add(self.current.position),
-            previous_len: self.current.position,
-        };
-        let file = match volume.create_new(&path(id)).await {
-            // Left by an attempt whose outcome was lost: it has no header.
-            Err(VolumeError::AlreadyExists { .. }) => {
-                volume.remove(&path(id)).await?;
-                volume.create_new(&path(id)).await?
-            }
-            outcome => outcome?,
-        };
-        let next = match begin_file(&volume, &file, header, &self.table).await {
-            Ok(next) => next,
-            Err(error) => {
-                self.abandon(id).await;
-                return Err(error);
-            }
-        };
-        self.parts.files.add_handle(id, file);
-        let before = std::mem::replace(&mut self.current, next);
-        let index = self.active_index();
-        let mut closed = Closed {
-            len: before.position,
-            footer: false,
-        };
-        if std::mem::take(&mut self.must_leave) {
-            self.unsure.insert(old);
-        } else if let Some(len) = write_footer(&before, &index).await {
-            closed = Closed { len, footer: true };
-            self.keep(Job::Sync(before.file)).await;
-        }
-        let users = self.seal_logs(old, closed, index);
-        if users == 0 {
-            self.remove_files(vec![old]).await;
-        } else {
-            self.refs.insert(old, users);
-        }
-        Ok(())
-    }
-
-    /// Takes back a file that could not be begun. While it may be found, the file before it must
-    /// not grow: its header says where that one ends.
-    async fn abandon(&self, id: FileId) {
-        let volume = self.parts.files.volume();
-        let removed = async {
-            volume.remove(&path(id)).await?;
-            volume.sync_dir(&journal_dir(id.shard)).await
-        };
-        if let Err(error) = removed.await {
-            let error = StoreError::Offline(error.to_string());
-            tracing::error!(shard = self.shard.id.0, %error, "the shard is offline");
-            self.shard.queue.close(&error);
-        }
-    }
-
-    /// The index of the file that is being written.
-    fn active_index(&self) -> FileIndex {
-        let logs = self
-            .logs
-            .iter()
-            .map(|(id, log)| (*id, log.index.read().active.clone()));
-        FileIndex {
-            logs: logs.filter(|(_, extents)| !extents.is_empty()).collect(),
-        }
-    }
-
-    /// Turns the logs' extents in `file` into summaries; returns how many logs have some.
-    fn seal_logs(&self, file: FileId, closed: Closed, index: FileIndex) -> usize {
-        self.parts.files.add(file, closed, Some(index));
-        let sealed = self.logs.values().map(|log| log.index.write().seal());
-        sealed.filter(|sealed| *sealed).count()
-    }
-
-    async fn remove_files(&mut self, files: Vec<FileId>) {
+    pub(super) async fn remove_files(&mut self, files: Vec<FileId>) {
         for file in files {
             let before = file.seq.checked_sub(1).map(|seq| FileId { seq, ..file });
             if before.is_some_and(|before| self.unsure.contains(&before)) {
@@ -450,27 +414,10 @@ impl Writer {
         }
     }
 
-    async fn keep(&self, job: Job) {
+    pub(super) async fn keep(&self, job: Job) {
         if self.parts.keeper.send(job).await.is_err() {
             tracing::debug!("the keeper has ended; the next owner cleans up");
         }
-    }
-
-    async fn close(mut self, reply: Reply<()>) {
-        let outcome = if self.must_leave {
-            Ok(())
-        } else {
-            let index = self.active_index();
-            // Without a footer the next opening reads the file instead.
-            write_footer(&self.current, &index).await;
-            self.current.file.sync_data().await
-        };
-        self.shard
-            .queue
-            .close(&StoreError::Offline("the shard is closed".to_owned()));
-        self.parts.registry.remove_shard(self.shard.id);
-        self.logs.clear();
-        answer(reply, outcome.map_err(|error| super::volume_error(&error)));
     }
 }
 
@@ -498,19 +445,4 @@ fn unreferenced(refs: &mut BTreeMap<FileId, usize>, files: Vec<FileId>) -> Vec<F
         }
     }
     dead
-}
-
-/// Writes the footer of `current` behind its data, not synced; returns where it ends.
-async fn write_footer(current: &Current, index: &FileIndex) -> Option<u64> {
-    let position = current.position;
-    let payload = index.encode_footer(position);
-    let parts = footer(payload, current.id.seed(), position);
-    let len: usize = parts.iter().map(bytes::Bytes::len).sum();
-    match current.file.write_at(position, &parts).await {
-        Ok(()) => Some(position.saturating_add(len as u64)),
-        Err(error) => {
-            tracing::warn!(%error, "a journal file stays without a footer");
-            None
-        }
-    }
 }

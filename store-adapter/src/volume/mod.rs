@@ -14,6 +14,8 @@ pub mod memory;
 pub mod owned;
 mod path;
 pub mod posix;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use smallvec::SmallVec;
 
@@ -36,11 +36,24 @@ impl PosixVolume {
     /// When the directory can't be made or is not a directory.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, VolumeError> {
         let root = root.into();
-        let volume = Self { root };
-        std::fs::create_dir_all(&volume.root)
-            .map_err(|error| io_error(&VolumePath::root(), "make the root", &error))?;
-        volume.fsync_dir(&VolumePath::root())?;
-        Ok(volume)
+        let failed = |cause: &std::io::Error| io_error(&VolumePath::root(), "make", cause);
+        let missing: Vec<&Path> = root.ancestors().take_while(|dir| !dir.exists()).collect();
+        std::fs::create_dir_all(&root).map_err(|e| failed(&e))?;
+        let root = root.canonicalize().map_err(|e| failed(&e))?;
+        if !root.is_dir() {
+            return Err(error(&VolumePath::root(), "open", Errno::NOTDIR));
+        }
+        // The name of the root itself, which an earlier process may have made just before it died,
+        // and those of the directories above it that were made now.
+        for parent in root.ancestors().skip(1).take(missing.len().max(1)) {
+            let synced = std::fs::File::open(parent).and_then(|dir| dir.sync_all());
+            match synced {
+                Err(error) if !missing.is_empty() => return Err(failed(&error)),
+                Err(error) => tracing::debug!(%error, ?parent, "not synced"),
+                Ok(()) => {}
+            }
+        }
+        Ok(Self { root })
     }
 
     /// Where the volume is on this machine.
@@ -83,7 +96,7 @@ impl PosixVolume {
             let path = path.to_string();
             return Err(VolumeError::TooLarge { path, len, max });
         }
-        file.read_range(0, usize::try_from(len).unwrap_or(usize::MAX))
+        file.read_exactly(0, usize::try_from(len).unwrap_or(usize::MAX))
     }
 
     fn fsync_dir(&self, dir: &VolumePath) -> Result<(), VolumeError> {
@@ -204,13 +217,23 @@ impl PosixFile {
     fn len(&self) -> Result<u64, VolumeError> {
         let stat = retry_on_intr(|| rustix::fs::fstat(&self.fd))
             .map_err(|errno| error(&self.path, "measure", errno))?;
+        if FileType::from_raw_mode(stat.st_mode).is_dir() {
+            return Err(error(&self.path, "read", Errno::ISDIR));
+        }
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
     /// Reads `len` bytes, or what there is of them. The file's length bounds the buffer.
     fn read_range(&self, offset: u64, len: usize) -> Result<Bytes, VolumeError> {
         let there = self.len()?.saturating_sub(offset);
-        let len = len.min(usize::try_from(there).unwrap_or(usize::MAX));
+        self.read_exactly(
+            offset,
+            len.min(usize::try_from(there).unwrap_or(usize::MAX)),
+        )
+    }
+
+    /// Reads `len` bytes, or fewer if the file became shorter.
+    fn read_exactly(&self, offset: u64, len: usize) -> Result<Bytes, VolumeError> {
         let mut buffer: Vec<u8> = Vec::new();
         buffer
             .try_reserve_exact(len)
@@ -351,5 +374,57 @@ fn error(path: &VolumePath, what: &'static str, errno: Errno) -> VolumeError {
             what,
             cause: errno.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_their_reason() {
+        let path = VolumePath::root().join("a");
+        let of = |errno| error(&path, "write", errno);
+        let name = || "a".to_owned();
+        assert_eq!(of(Errno::NOENT), VolumeError::NotFound { path: name() });
+        assert_eq!(
+            of(Errno::EXIST),
+            VolumeError::AlreadyExists { path: name() }
+        );
+        for errno in [Errno::NOSPC, Errno::DQUOT] {
+            assert_eq!(of(errno), VolumeError::NoSpace { path: name() });
+        }
+        for errno in [Errno::ROFS, Errno::ACCESS, Errno::PERM] {
+            assert_eq!(of(errno), VolumeError::ReadOnly { path: name() });
+        }
+        for errno in [Errno::MFILE, Errno::NFILE] {
+            assert_eq!(of(errno), VolumeError::TooManyOpenFiles { path: name() });
+        }
+        let other = of(Errno::IO).to_string();
+        assert!(other.starts_with("a: write: "), "{other}");
+    }
+
+    #[test]
+    fn one_call_writes_a_bounded_slice() {
+        let large = vec![Bytes::from(vec![0; 200_000]); 3];
+        let lens = |slices: &[IoSlice<'_>]| slices.iter().map(|s| s.len()).collect::<Vec<_>>();
+        assert_eq!(lens(&next_call(&large, 0)), [200_000, 62_144]);
+        assert_eq!(lens(&next_call(&large, 199_999)), [1, 200_000, 62_143]);
+        let many = vec![Bytes::from_static(b"x"); 5000];
+        assert_eq!(next_call(&many, 0).len(), WRITE_CALL_PARTS);
+        assert!(next_call(&[], 0).is_empty());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_tokio_worker_may_not_poll_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = PosixVolume::open(dir.path()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let polled = std::panic::AssertUnwindSafe(|| runtime.block_on(volume.space()));
+        assert!(std::panic::catch_unwind(polled).is_err());
+        super::super::block_on(volume.space()).unwrap();
     }
 }

@@ -128,10 +128,10 @@ fn put_bytes(out: &mut BytesMut, bytes: Option<&Bytes>) {
 pub fn put_varint(out: &mut BytesMut, value: i64) {
     let mut zigzag = (value << 1).cast_unsigned() ^ (value >> 63).cast_unsigned();
     while zigzag >= 0x80 {
-        out.put_u8((zigzag as u8) | 0x80);
+        out.put_u8(zigzag.to_le_bytes()[0] | 0x80);
         zigzag >>= 7;
     }
-    out.put_u8(zigzag as u8);
+    out.put_u8(zigzag.to_le_bytes()[0]);
 }
 
 #[cfg(test)]

@@ -100,16 +100,18 @@ pub async fn metadata(client: &mut RawClient, name: &str) -> Result<MetadataResp
     client.call(&request, 12).await
 }
 
-/// Awaits until the topic has `partitions` partitions and each of them a leader. Apache Kafka
-/// answers CreateTopics before its own metadata has the topic, so this has to ask again; at most
-/// 600 times, 50 ms apart.
+/// Awaits until the topic has `partitions` partitions, each with a leader that serves it. Apache
+/// Kafka answers CreateTopics before its metadata has the topic, and its metadata before the log
+/// is open, so this has to ask again; at most 1200 times, 50 ms apart. ListOffsets is the probe:
+/// it is answered by the leader's log and changes nothing.
 pub async fn await_topic(
     client: &mut RawClient,
     name: &str,
     partitions: i32,
 ) -> Result<MetadataResponse> {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
-    for _ in 0..600 {
+    let mut last = String::from("no leader for each partition");
+    for _ in 0..1200 {
         pace.tick().await;
         let response = metadata(client, name).await?;
         if response
@@ -117,10 +119,13 @@ pub async fn await_topic(
             .first()
             .is_some_and(|topic| has_leaders(topic, partitions))
         {
-            return Ok(response);
+            match list_offsets(client, name, partitions, LATEST).await {
+                Ok(_) => return Ok(response),
+                Err(e) => last = e.to_string(),
+            }
         }
     }
-    bail!("topic {name} has no leader for each of its {partitions} partitions")
+    bail!("topic {name} does not serve its {partitions} partitions: {last}")
 }
 
 fn has_leaders(topic: &MetadataResponseTopic, partitions: i32) -> bool {

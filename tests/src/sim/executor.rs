@@ -467,7 +467,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            // `try_lock`: a task dropped while the world is locked leaves a timer that wakes nobody.
+            // `try_lock`: dropped while the world is locked, it leaves a timer that wakes nobody.
             if let Some(mut state) = self.world.state.try_lock() {
                 state.timers.remove(&key);
             }

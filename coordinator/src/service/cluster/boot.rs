@@ -154,7 +154,8 @@ async fn check_new(
         };
         for entry in names {
             let name = entry.name;
-            if layout::is_foreign(&name) || known.contains(&name.as_str()) {
+            let skipped = layout::is_foreign(&name) || known.contains(&name.as_str());
+            if skipped || (!entry.is_dir && layout::is_probe(&name)) {
                 continue;
             }
             // Directories that a first start makes are empty until it has finished.
@@ -170,7 +171,7 @@ async fn check_new(
 
 async fn is_empty(files: &Files, dir: &VolumePath) -> Result<bool, VolumeError> {
     match files.volume.list(dir).await {
-        Ok(names) => Ok(names.iter().all(|entry| entry.name.starts_with('~'))),
+        Ok(names) => Ok(names.iter().all(|entry| layout::is_probe(&entry.name))),
         Err(VolumeError::NotFound { .. }) => Ok(true),
         Err(error) => Err(error),
     }
@@ -211,23 +212,21 @@ async fn settle_cluster(
     remembered: Option<&str>,
 ) -> Result<ClusterFile, StartError> {
     let path = Place::Cluster.path();
-    let cluster = match files.read::<ClusterFile>(control, &path).await? {
-        Some(cluster) => {
-            check_cluster(&cluster, remembered)?;
-            cluster
-        }
-        None => {
-            check_new(files, remembered, Listing::Fresh).await?;
-            let cluster = ClusterFile {
-                version: CLUSTER_VERSION,
-                cluster_id: new_cluster_id(&ports.env),
-                txn_slots: TXN_SLOTS,
-                group_slots: GROUP_SLOTS,
-                extra: Extra::new(),
-            };
-            files.replace(control, &path, &cluster).await?;
-            cluster
-        }
+    let found: Option<ClusterFile> = files.read(control, &path).await?;
+    let cluster = if let Some(cluster) = found {
+        check_cluster(&cluster, remembered)?;
+        cluster
+    } else {
+        check_new(files, remembered, Listing::Fresh).await?;
+        let cluster = ClusterFile {
+            version: CLUSTER_VERSION,
+            cluster_id: new_cluster_id(&ports.env),
+            txn_slots: TXN_SLOTS,
+            group_slots: GROUP_SLOTS,
+            extra: Extra::new(),
+        };
+        files.replace(control, &path, &cluster).await?;
+        cluster
     };
     if remembered.is_none() {
         let wrote = ports.identity.write(&cluster.cluster_id);

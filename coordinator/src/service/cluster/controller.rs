@@ -31,7 +31,7 @@ pub(super) struct Controller {
     listeners: Vec<Listener>,
     shards_min: u32,
     cluster: ClusterFile,
-    controller_epoch: u64,
+    epoch: u64,
     health: Health,
     /// The assignment as last written; what was uncertain counts as written.
     written: Option<AssignmentFile>,
@@ -64,7 +64,7 @@ impl Controller {
             listeners: config.listeners.clone(),
             shards_min: config.shards,
             cluster: cluster.clone(),
-            controller_epoch: claim.epoch().instance.max(above),
+            epoch: claim.epoch().instance.max(above),
             health: Health::Alive,
             written,
             topics: TopicIndex::default(),
@@ -183,18 +183,7 @@ impl Controller {
                 existing,
             });
         }
-        if !(1..=TOPIC_PARTITIONS_MAX).contains(&new.partitions) {
-            return Err(TopicError::InvalidPartitions {
-                asked: new.partitions,
-                max: TOPIC_PARTITIONS_MAX,
-            });
-        }
-        let partitions = usize::try_from(new.partitions).unwrap_or(usize::MAX);
-        if self.topics.partitions().saturating_add(partitions) > PARTITIONS_MAX {
-            return Err(TopicError::TooManyPartitions {
-                max: PARTITIONS_MAX,
-            });
-        }
+        check_partitions(self.topics.partitions(), new.partitions)?;
         let bytes = new
             .configs
             .iter()
@@ -279,7 +268,7 @@ impl Controller {
             controller: self.broker,
             health: self.health,
             listeners: &self.listeners,
-            controller_epoch: self.controller_epoch,
+            controller_epoch: self.epoch,
             now_ms: self.env.clock.wall_ms(),
             txn_slots: self.cluster.txn_slots,
             group_slots: self.cluster.group_slots,
@@ -311,6 +300,20 @@ impl Controller {
     }
 }
 
+/// Whether a cluster that has `have` partitions takes a topic of `asked` more.
+fn check_partitions(have: usize, asked: u32) -> Result<(), TopicError> {
+    if !(1..=TOPIC_PARTITIONS_MAX).contains(&asked) {
+        let max = TOPIC_PARTITIONS_MAX;
+        return Err(TopicError::InvalidPartitions { asked, max });
+    }
+    let more = usize::try_from(asked).unwrap_or(usize::MAX);
+    if have.saturating_add(more) > PARTITIONS_MAX {
+        let max = PARTITIONS_MAX;
+        return Err(TopicError::TooManyPartitions { max });
+    }
+    Ok(())
+}
+
 /// A failed change of a topic's files, as an answer.
 fn topic_error(error: OwnedError, name: &str) -> TopicError {
     match error {
@@ -320,6 +323,25 @@ fn topic_error(error: OwnedError, name: &str) -> TopicError {
         },
         OwnedError::NotApplied(error) | OwnedError::MaybeApplied(error) => {
             TopicError::Unavailable(error.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_takes_a_bounded_number_of_partitions() {
+        let refused = Err(TopicError::TooManyPartitions { max: 200_000 });
+        assert_eq!(check_partitions(199_999, 1), Ok(()));
+        assert_eq!(check_partitions(199_999, 2), refused);
+        assert_eq!(check_partitions(usize::MAX, 1), refused);
+        assert!(check_partitions(0, 10_000).is_ok());
+        for asked in [0, 10_001, u32::MAX] {
+            let max = 10_000;
+            let refused = Err(TopicError::InvalidPartitions { asked, max });
+            assert_eq!(check_partitions(0, asked), refused);
         }
     }
 }

@@ -21,6 +21,9 @@ mod topic_files;
 mod topic_name;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -99,10 +99,14 @@ impl PartitionStore {
                 broker: self.broker,
                 instance: self.instance,
             };
-            let claim = match self.owned.present_owner(area).await? {
-                Some(present) if present == owner => self.owned.attach(area, owner).await?,
-                Some(present) if present.epoch > epoch => return Err(OwnedError::Stale),
-                _ => self.owned.take_over(area, owner).await?,
+            let claim = match self.owned.present_owner(area).await {
+                Ok(Some(present)) if present == owner => self.owned.attach(area, owner).await?,
+                // Owner files of shards are not synced: a power cut may have torn that of an
+                // owner before. Taking over asks the claims only.
+                Ok(_) | Err(OwnedError::Damaged { .. }) => {
+                    self.owned.take_over(area, owner).await?
+                }
+                Err(error) => return Err(error),
             };
             self.claims.insert(shard, claim);
         }

@@ -156,15 +156,12 @@ impl Assignment {
                 broker: entry.broker,
                 epoch: entry.epoch,
             };
-            match leaders.get_mut(entry.topic.as_str()) {
-                Some(partitions) => {
-                    partitions.insert(entry.partition, owner);
-                }
-                None => {
-                    let known = topics.get(&entry.topic).map(|topic| topic.name.clone());
-                    let name = known.unwrap_or_else(|| entry.topic.as_str().into());
-                    leaders.insert(name, BTreeMap::from([(entry.partition, owner)]));
-                }
+            if let Some(partitions) = leaders.get_mut(entry.topic.as_str()) {
+                partitions.insert(entry.partition, owner);
+            } else {
+                let known = topics.get(&entry.topic).map(|topic| topic.name.clone());
+                let name = known.unwrap_or_else(|| entry.topic.as_str().into());
+                leaders.insert(name, BTreeMap::from([(entry.partition, owner)]));
             }
         }
         Self {

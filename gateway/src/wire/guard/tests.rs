@@ -275,11 +275,10 @@ fn strings_are_utf8_of_at_most_32767_bytes() {
     let name = |len: usize| {
         let length = u32::try_from(len).unwrap() + 1;
         let mut body = vec![2];
-        body.extend([
-            (length & 0x7f) as u8 | 0x80,
-            (length >> 7 & 0x7f) as u8 | 0x80,
-        ]);
-        body.push((length >> 14) as u8);
+        for shift in [0, 7] {
+            body.push((length >> shift).to_le_bytes()[0] | 0x80);
+        }
+        body.push((length >> 14).to_le_bytes()[0]);
         body.extend(vec![b'a'; len]);
         body.extend([0, 1, 0, 0, 0]);
         body

@@ -8,6 +8,8 @@
 mod content;
 mod hook;
 mod stale;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::fmt;
@@ -102,15 +104,15 @@ impl MemoryVolume {
         self.tree.lock().set_total(total);
     }
 
-    /// How many renames and removals were answered by [`StepOutcome::Late`] and wait.
-    pub fn late(&self) -> usize {
-        self.tree.lock().late.len()
+    /// The renames and removals that were answered by [`StepOutcome::Late`] and wait.
+    pub fn late(&self) -> Vec<Step> {
+        self.tree.lock().late.clone()
     }
 
-    /// Executes the waiting rename or removal at `index`, below [`MemoryVolume::late`].
+    /// Executes the rename or removal at `index` of [`MemoryVolume::late`].
     ///
     /// # Errors
-    /// What it answers: `NotFound` when its source is gone.
+    /// What it answers: `NotFound` when its source is gone, or when nothing waits at `index`.
     pub fn run_late(&self, index: usize) -> Result<(), VolumeError> {
         self.tree.lock().run_late(index)
     }

@@ -319,6 +319,9 @@ impl Tree {
 
     /// Executes a rename or removal that was answered by an error before.
     pub(super) fn run_late(&mut self, index: usize) -> Result<(), VolumeError> {
+        if index >= self.late.len() {
+            return Err(not_found(&VolumePath::root()));
+        }
         let step = self.late.remove(index);
         match (step.op, &step.to) {
             (StepOp::Rename, Some(to)) => self.rename(&step.path, to),

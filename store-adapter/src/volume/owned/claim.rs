@@ -191,22 +191,19 @@ impl Claim {
                 outcome => drop(outcome?),
             }
             let names = self.volume().list(dir).await?;
-            remove_if_there(self.volume(), &probe).await?;
-            if *dir != self.area.dir() {
-                self.remove_old_probes(dir, &names).await?;
+            if *dir == self.area.dir() {
+                remove_if_there(self.volume(), &probe).await?;
+            } else {
+                self.remove_probes(dir, &names).await?;
             }
             Ok(names.iter().any(|entry| entry.name == name))
         };
         look.await.map_err(OwnedError::NotApplied)
     }
 
-    /// Removes probes that crashes left outside of areas. One that is in use has done its work
-    /// with its creation.
-    async fn remove_old_probes(
-        &self,
-        dir: &VolumePath,
-        names: &[DirEntry],
-    ) -> Result<(), VolumeError> {
+    /// Removes the own probe and those that crashes left outside of areas. One that another owner
+    /// uses has done its work with its creation.
+    async fn remove_probes(&self, dir: &VolumePath, names: &[DirEntry]) -> Result<(), VolumeError> {
         for entry in names {
             if ticket_epoch(&entry.name).is_some() {
                 remove_if_there(self.volume(), &dir.join(&entry.name)).await?;

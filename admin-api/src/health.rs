@@ -1,0 +1,88 @@
+//! `/livez` and `/readyz`, in the form that Kubernetes gave them.
+//!
+//! `?verbose` lists every check, `?exclude=NAME` leaves one out.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use crate::{Problem, Views};
+
+/// One thing that readiness depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Its name, for `?exclude=`.
+    pub name: &'static str,
+    /// Why it does not hold; `None` if it does.
+    pub failed: Option<String>,
+}
+
+impl Check {
+    /// A check that holds if `result` is fine.
+    pub fn new(name: &'static str, result: Result<(), String>) -> Self {
+        Self {
+            name,
+            failed: result.err(),
+        }
+    }
+}
+
+pub(crate) async fn livez(State(views): State<Arc<dyn Views>>) -> Response {
+    match views.live() {
+        Ok(()) => "ok".into_response(),
+        Err(why) => Problem::unavailable("Not live", why).into_response(),
+    }
+}
+
+pub(crate) async fn readyz(
+    State(views): State<Arc<dyn Views>>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let query = query.unwrap_or_default();
+    let words: Vec<&str> = query.split('&').collect();
+    let verbose = words
+        .iter()
+        .any(|word| *word == "verbose" || word.starts_with("verbose="));
+    let excluded = |check: &Check| {
+        let excludes = words
+            .iter()
+            .filter_map(|word| word.strip_prefix("exclude="));
+        excludes.into_iter().any(|name| name == check.name)
+    };
+    let mut checks = views.checks();
+    checks.retain(|check| !excluded(check));
+    let failed: Vec<_> = checks.iter().filter_map(reason).collect();
+    if verbose {
+        let status = match failed.is_empty() {
+            true => StatusCode::OK,
+            false => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        return (status, list(&checks, failed.is_empty())).into_response();
+    }
+    match failed.is_empty() {
+        true => "ok".into_response(),
+        false => Problem::unavailable("Not ready", failed.join("; ")).into_response(),
+    }
+}
+
+fn reason(check: &Check) -> Option<String> {
+    let why = check.failed.as_ref()?;
+    Some(format!("{}: {why}", check.name))
+}
+
+fn list(checks: &[Check], ready: bool) -> String {
+    let mut text = String::new();
+    for check in checks {
+        let line = match &check.failed {
+            None => writeln!(text, "[+]{} ok", check.name),
+            Some(why) => writeln!(text, "[-]{} failed: {why}", check.name),
+        };
+        // Writing to a string cannot fail.
+        line.unwrap_or_default();
+    }
+    text.push_str(if ready { "ready\n" } else { "not ready\n" });
+    text
+}

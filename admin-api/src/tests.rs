@@ -1,0 +1,105 @@
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use tower::ServiceExt;
+
+use super::*;
+
+struct Double {
+    damaged: bool,
+}
+
+impl Views for Double {
+    fn live(&self) -> Result<(), String> {
+        match self.damaged {
+            true => Err("no progress for 7 s".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        let store = match self.damaged {
+            true => Err("disk full".to_owned()),
+            false => Ok(()),
+        };
+        vec![Check::new("listeners", Ok(())), Check::new("store", store)]
+    }
+
+    fn metrics(&self) -> Result<String, String> {
+        match self.damaged {
+            true => Err("cannot".to_owned()),
+            false => Ok("# EOF\n".to_owned()),
+        }
+    }
+}
+
+/// Status, content type and body.
+async fn ask(damaged: bool, method: &str, path: &str) -> (u16, String, String) {
+    let request = Request::builder().method(method).uri(path);
+    let request = request.body(Body::empty()).unwrap();
+    let response = router(Arc::new(Double { damaged }))
+        .oneshot(request)
+        .await
+        .unwrap();
+    let status = response.status().as_u16();
+    let content_type = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (
+        status,
+        content_type,
+        String::from_utf8(body.to_vec()).unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn a_healthy_process_says_so() {
+    for path in ["/livez", "/readyz", "/readyz?exclude=store"] {
+        let (status, _, body) = ask(false, "GET", path).await;
+        assert_eq!((status, body.as_str()), (200, "ok"), "{path}");
+    }
+    let (status, _, body) = ask(false, "GET", "/readyz?verbose").await;
+    assert_eq!(
+        (status, body.as_str()),
+        (200, "[+]listeners ok\n[+]store ok\nready\n")
+    );
+    let (status, content_type, body) = ask(false, "GET", "/metrics").await;
+    assert_eq!((status, body.as_str()), (200, "# EOF\n"));
+    assert!(content_type.starts_with("application/openmetrics-text"));
+}
+
+#[tokio::test]
+async fn an_unhealthy_one_says_why() {
+    for (path, expected, detail) in [
+        ("/livez", 503, "no progress for 7 s"),
+        ("/readyz", 503, "store: disk full"),
+        ("/metrics", 500, "cannot"),
+        ("/nothing", 404, "served are /livez, /readyz and /metrics"),
+    ] {
+        let (status, content_type, body) = ask(true, "GET", path).await;
+        assert_eq!(
+            (status, content_type.as_str()),
+            (expected, "application/problem+json")
+        );
+        let problem: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(problem["status"], expected);
+        assert_eq!(problem["detail"], detail);
+    }
+    let (status, _, body) = ask(true, "GET", "/readyz?verbose").await;
+    assert_eq!(status, 503);
+    assert_eq!(
+        body,
+        "[+]listeners ok\n[-]store failed: disk full\nnot ready\n"
+    );
+    let (status, _, body) = ask(true, "GET", "/readyz?verbose&exclude=store").await;
+    assert_eq!((status, body.as_str()), (200, "[+]listeners ok\nready\n"));
+    let (status, content_type, _) = ask(false, "POST", "/readyz").await;
+    assert_eq!(
+        (status, content_type.as_str()),
+        (405, "application/problem+json")
+    );
+}

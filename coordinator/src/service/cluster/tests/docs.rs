@@ -1,0 +1,100 @@
+//! `docs/on-volume-format.md` says what the code writes.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use serde_json::Value;
+
+use super::super::tests::create;
+use super::world::{Site, World};
+use crate::volume::format::{
+    AssignmentFile, ClusterFile, Format, IdBlockFile, Manifest, ProducerSnapshot, Registration,
+    TopicConfigFile, TopicIdFile, TopicTombstone, TxnIndexSnapshot, decode, encode,
+};
+
+const DOC: &str = include_str!("../../../../../docs/on-volume-format.md");
+
+/// The samples of the document by the word behind `json`, each with its section's text.
+fn samples() -> BTreeMap<&'static str, (&'static str, &'static str)> {
+    let mut samples = BTreeMap::new();
+    for section in DOC.split("\n## ").skip(1) {
+        for block in section.split("```json ").skip(1) {
+            let (name, rest) = block.split_once('\n').unwrap();
+            let (sample, _) = rest.split_once("\n```").unwrap();
+            assert_eq!(samples.insert(name, (sample, section)), None, "{name}");
+        }
+    }
+    samples
+}
+
+/// Every key of the sample at any depth, except in maps whose keys are data.
+fn keys(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                found.push(key.clone());
+                keys(value, found);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| keys(value, found)),
+        _ => {}
+    }
+}
+
+fn check<T: Format + Debug>(name: &str, sample: &str) {
+    let read: T = decode(sample.as_bytes()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(encode(&read).unwrap(), sample.as_bytes(), "{name}");
+}
+
+#[test]
+fn every_sample_is_what_the_code_writes() {
+    let mut samples = samples();
+    let checks: [(&str, fn(&str, &str)); 12] = [
+        ("cluster", check::<ClusterFile>),
+        ("assignment", check::<AssignmentFile>),
+        ("registration", check::<Registration>),
+        ("producer-ids", check::<IdBlockFile>),
+        ("topic-id", check::<TopicIdFile>),
+        ("topic-id-deleted", check::<TopicIdFile>),
+        ("topic-config", check::<TopicConfigFile>),
+        ("topic-tombstone", check::<TopicTombstone>),
+        ("manifest", check::<Manifest>),
+        ("producer-state", check::<ProducerSnapshot>),
+        ("txn-index", check::<TxnIndexSnapshot>),
+        ("current", |_, _| {}),
+    ];
+    for (name, check) in checks {
+        let (sample, section) = samples.remove(name).expect(name);
+        check(name, sample);
+        let mut found = Vec::new();
+        keys(&serde_json::from_str(sample).unwrap(), &mut found);
+        for key in found {
+            let documented = section.contains(&format!("`{key}`"));
+            assert!(documented, "{name}: `{key}` is not explained");
+        }
+    }
+    assert!(samples.is_empty(), "{:?} are not checked", samples.keys());
+}
+
+#[test]
+fn a_real_life_writes_the_files_of_the_document() {
+    let world = World::new(1);
+    let site = Site::new(&world);
+    let node = site.start(0);
+    create(&world, &node, "orders").unwrap();
+    let files = site.files();
+    let (current, _) = samples()["current"];
+    assert_eq!(
+        files["__cluster/owners/controller/current.json"],
+        current.as_bytes()
+    );
+    for path in [
+        "__cluster/cluster.json",
+        "__cluster/assignment.json",
+        "__cluster/brokers/kaas-0.json",
+        "orders/.config.json",
+        "orders/.topic-id.json",
+    ] {
+        assert!(files.contains_key(path), "{path}");
+    }
+}

@@ -1,0 +1,40 @@
+//! Brokers on a memory volume: starts, topics, crashes at every step, twins.
+
+mod boot;
+mod crash;
+mod docs;
+mod files;
+mod real;
+mod topics;
+mod twins;
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::{ClusterNode, NewTopic, Topic, TopicError};
+use world::World;
+
+fn new_topic(name: &str, partitions: u32) -> NewTopic {
+    NewTopic {
+        name: name.into(),
+        partitions,
+        configs: BTreeMap::from([("retention.ms".to_owned(), "1000".to_owned())]),
+    }
+}
+
+fn create(world: &World, node: &ClusterNode, name: &str) -> Result<Arc<Topic>, TopicError> {
+    let (node, new) = (node.clone(), new_topic(name, 2));
+    world
+        .run(async move { node.create_topic(new).await })
+        .unwrap()
+}
+
+fn delete(world: &World, node: &ClusterNode, id: Uuid) -> Result<(), TopicError> {
+    let node = node.clone();
+    world
+        .run(async move { node.delete_topic(id).await })
+        .unwrap()
+}

@@ -1,0 +1,46 @@
+//! Log lines on standard error, pretty or JSON; panics become log lines too.
+
+use std::io::{self, IsTerminal};
+
+use gateway::config::{Config, ConfigError, LogFormat, Settings};
+use tracing_subscriber::EnvFilter;
+
+/// Whether lines are for machines.
+pub(super) fn is_json(config: &Config) -> bool {
+    match config.log_format {
+        LogFormat::Json => true,
+        LogFormat::Pretty => false,
+        LogFormat::Auto => !io::stderr().is_terminal(),
+    }
+}
+
+/// Starts logging. To be called once.
+///
+/// # Errors
+/// If the filter is none.
+pub(super) fn start(config: &Config, settings: &Settings) -> Result<(), ConfigError> {
+    let filter = EnvFilter::try_new(&config.log_filter)
+        .map_err(|error| settings.refuse("logging.filter", format!("a filter; {error}")))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    if is_json(config) {
+        builder.json().flatten_event(true).init();
+    } else {
+        let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        builder.with_ansi(colours).init();
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let payload = panic.payload();
+        let text = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_default();
+        let place = panic.location().map(ToString::to_string);
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("unnamed");
+        tracing::error!(place, thread, "panic: {text}");
+    }));
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! The command: arguments, logs, banner, signals, exit codes.
+//!
+//! Exit codes: 0 after an orderly stop; 1 when the broker could not start, or was taken over;
+//! 2 for a wrong argument or configuration.
+
+mod arguments;
+mod banner;
+mod logging;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use gateway::config::{Config, ConfigError};
+use gateway::{Addresses, Gateway};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use arguments::Arguments;
+
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+
+/// Runs the command to its end.
+pub(crate) fn run() -> ExitCode {
+    // Wrong arguments end the process here, with code 2.
+    let arguments = Arguments::parse().serve();
+    let configured = arguments.settings(std::env::vars()).and_then(|settings| {
+        let config = Config::new(&settings)?;
+        logging::start(&config, &settings)?;
+        Ok(config)
+    });
+    match configured {
+        Ok(config) => serve(config, arguments.print_addresses),
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn serve(config: Config, print_addresses: bool) -> ExitCode {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(run_gateway(config, print_addresses)),
+        Err(error) => {
+            tracing::error!(%error, "cannot start the workers");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+async fn run_gateway(config: Config, print_addresses: bool) -> ExitCode {
+    // Before anything is claimed: a signal during the start must not be lost.
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "cannot wait for signals");
+            return ExitCode::from(FAILED);
+        }
+    };
+    let started = tokio::select! {
+        started = Gateway::start(config) => started,
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopped while starting");
+            return ExitCode::SUCCESS;
+        }
+    };
+    let gateway = match started {
+        Ok(gateway) => gateway,
+        Err(error) => {
+            tracing::error!(%error, "the broker did not start");
+            return ExitCode::from(FAILED);
+        }
+    };
+    banner::show(gateway.config(), gateway.addresses());
+    if print_addresses && let Err(error) = print(gateway.addresses()) {
+        tracing::error!(%error, "cannot print the addresses");
+        return ExitCode::from(FAILED);
+    }
+    let code = tokio::select! {
+        name = signals.next() => {
+            tracing::info!(signal = name, "stopping; once more stops at once");
+            ExitCode::SUCCESS
+        }
+        () = gateway.fenced() => {
+            tracing::error!("another process of this broker has taken over; stopping");
+            ExitCode::from(FAILED)
+        }
+    };
+    tokio::select! {
+        _complete = gateway.shutdown() => {
+            tracing::info!("stopped");
+            code
+        }
+        name = signals.next() => {
+            tracing::warn!(signal = name, "stopped at once");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+fn print(addresses: &Addresses) -> io::Result<()> {
+    let mut line = serde_json::to_string(addresses)?;
+    line.push('\n');
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(line.as_bytes())?;
+    stdout.flush()
+}
+
+/// There is no log yet, or no usable one.
+fn complain(error: &ConfigError) {
+    let line = format!("fencepost: {error}\n");
+    // Where even that cannot be written, the exit code still says it.
+    io::stderr().write_all(line.as_bytes()).unwrap_or_default();
+}

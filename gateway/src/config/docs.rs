@@ -1,0 +1,71 @@
+//! `docs/configuration.md`, from the table of keys.
+
+use std::fmt::Write;
+
+use super::keys::{Effect, IGNORED_FAMILIES, KEYS};
+
+const HEAD: &str = "# Configuration
+
+This page is generated from the table of keys (`gateway/src/config/keys.rs`); `UPDATE_GOLDEN=1
+cargo test -p gateway configuration` writes it anew.
+
+A value comes from, in this order: a flag of the command, the environment, the file, the default.
+
+- Flags: `--override key=value`, any number of times, and the short forms `--data-dir` (`log.dirs`),
+  `--index-dir` (`index.dir`), `--broker-id` (`node.id`), `--store` (`store`), `--admin-listen`
+  (`admin.listen`), `--log-format` (`logging.format`) and `--log` (`logging.filter`), which win over
+  `--override`.
+- Environment: `FENCEPOST_LOG_DIRS` sets `log.dirs`; `KAFKA_LOG_DIRS` does too, as in Kafka's image:
+  `_` is a dot, `__` an underscore, `___` a hyphen. `FENCEPOST_` wins over `KAFKA_`.
+- File: `fencepost serve CONFIG`. A name that ends in `.properties` is read in Java's form,
+  anything else as TOML, where `num.partitions = 3` and `[num]` with `partitions = 3` are the same;
+  `\"max.connections\"` needs quotes beside `\"max.connections.per.ip\"`.
+
+A value that is not allowed ends the process with exit code 2 and a line that says which key, where
+it came from, and what is allowed. A key of Kafka's that has no effect here is named once with the
+reason, and so is a key that nobody knows.
+
+## Keys
+| key | allowed | default | what it does |
+|---|---|---|---|
+";
+
+/// The page.
+pub fn page() -> String {
+    let mut page = HEAD.to_owned();
+    let mut write = |line: std::fmt::Arguments<'_>| {
+        // Writing to a string cannot fail.
+        page.write_fmt(line).unwrap_or_default();
+        page.push('\n');
+    };
+    for key in KEYS.iter().filter(|key| key.effect == Effect::Used) {
+        let aliases: Vec<_> = key
+            .aliases
+            .iter()
+            .map(|alias| format!(", `{alias}`"))
+            .collect();
+        let default = match key.default {
+            "" => String::new(),
+            text => format!("`{text}`"),
+        };
+        write(format_args!(
+            "| `{}`{} | {} | {default} | {} |",
+            key.name,
+            aliases.concat(),
+            key.kind.allowed(),
+            key.doc
+        ));
+    }
+    write(format_args!(
+        "\n## Kafka's keys that have no effect\n| key | ignored because |\n|---|---|"
+    ));
+    for key in KEYS {
+        if let Effect::Ignored(why) = key.effect {
+            write(format_args!("| `{}` | {why} |", key.name));
+        }
+    }
+    for (prefix, why) in IGNORED_FAMILIES {
+        write(format_args!("| other `{prefix}*` | {why} |"));
+    }
+    page
+}

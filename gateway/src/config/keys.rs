@@ -1,0 +1,538 @@
+//! The one table of keys: parsing, `docs/configuration.md` and the warnings come from it.
+//!
+//! Kafka's keys keep Kafka's names, and its defaults unless the row says otherwise.
+
+/// What a value may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number.
+    Int {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// `true` or `false`.
+    Bool,
+    /// Any text.
+    Text,
+    /// One of these.
+    Choice(&'static [&'static str]),
+    /// Not looked at.
+    Any,
+}
+
+impl Kind {
+    /// What is allowed, for messages and the docs.
+    pub fn allowed(self) -> String {
+        match self {
+            Self::Int { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Bool => "true or false".to_owned(),
+            Self::Text => "text".to_owned(),
+            Self::Choice(choices) => choices.join(" or "),
+            Self::Any => "anything".to_owned(),
+        }
+    }
+}
+
+/// What a key does here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It takes effect.
+    Used,
+    /// It is accepted and has none; the reason completes "ignored because".
+    Ignored(&'static str),
+}
+
+/// One row.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// The name.
+    pub name: &'static str,
+    /// Other names of it.
+    pub aliases: &'static [&'static str],
+    /// What a value may be.
+    pub kind: Kind,
+    /// The default, in the form of a value.
+    pub default: &'static str,
+    /// What it does.
+    pub effect: Effect,
+    /// One line for the docs.
+    pub doc: &'static str,
+}
+
+const MILLIS: Kind = Kind::Int {
+    min: 1,
+    max: i64::MAX,
+};
+const COUNT: Kind = Kind::Int {
+    min: 1,
+    max: i32::MAX as i64,
+};
+
+const fn used(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
+    Key {
+        name,
+        aliases: &[],
+        kind,
+        default,
+        effect: Effect::Used,
+        doc,
+    }
+}
+
+const fn ignored(name: &'static str, why: &'static str) -> Key {
+    Key {
+        name,
+        aliases: &[],
+        kind: Kind::Any,
+        default: "",
+        effect: Effect::Ignored(why),
+        doc: "",
+    }
+}
+
+/// Keys with a row of their own, in the order of the docs.
+pub const KEYS: &[Key] = &[
+    Key {
+        aliases: &["broker.id"],
+        ..used(
+            "node.id",
+            Kind::Int { min: 0, max: 8190 },
+            "0",
+            "This broker's number. Producer ids begin with it, hence the limit.",
+        )
+    },
+    used(
+        "listeners",
+        Kind::Text,
+        "PLAINTEXT://127.0.0.1:9092",
+        "Where clients connect: NAME://HOST:PORT, several by commas. An empty host is every \
+         address; port 0 takes a free one. Kafka's own default is every address.",
+    ),
+    used(
+        "advertised.listeners",
+        Kind::Text,
+        "",
+        "What clients are told, by listener name. Without it they are told what `listeners` says, \
+         and this host's name where that is empty.",
+    ),
+    used(
+        "listener.security.protocol.map",
+        Kind::Text,
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "The protocol of each listener name. Only PLAINTEXT is served.",
+    ),
+    used(
+        "controller.listener.names",
+        Kind::Text,
+        "",
+        "Listeners named here are left out: the controller has none of its own.",
+    ),
+    used(
+        "admin.listen",
+        Kind::Text,
+        "127.0.0.1:9644",
+        "Health and metrics over HTTP. Loopback only: it has no authentication.",
+    ),
+    Key {
+        aliases: &["log.dir", "data.dir"],
+        ..used(
+            "log.dirs",
+            Kind::Text,
+            "data",
+            "The volume: journals and coordinator files. One directory. Kafka's own default is \
+             /tmp/kafka-logs.",
+        )
+    },
+    used(
+        "index.dir",
+        Kind::Text,
+        "",
+        "Where the sled index lies, on a local disk; it can be rebuilt. Default: `index` in the \
+         data directory.",
+    ),
+    used(
+        "store",
+        Kind::Text,
+        "sled:",
+        "Where records are kept: `sled:` (journals on the volume, with a sled index) or `memory:` \
+         (nothing outlives the process).",
+    ),
+    used(
+        "flush.policy",
+        Kind::Choice(&["fsync", "os"]),
+        "fsync",
+        "When a batch is acknowledged: after an fdatasync, or after the write, which power loss \
+         can take back.",
+    ),
+    used(
+        "journal.segment.bytes",
+        Kind::Int {
+            min: 1 << 20,
+            max: 1 << 40,
+        },
+        "134217728",
+        "Size at which a journal file is closed and the next one begun.",
+    ),
+    used(
+        "num.partitions",
+        Kind::Int {
+            min: 1,
+            max: 10_000,
+        },
+        "1",
+        "Partitions of a topic that is created without a number.",
+    ),
+    used(
+        "auto.create.topics.enable",
+        Kind::Bool,
+        "true",
+        "Topics are created when they are first asked for.",
+    ),
+    used(
+        "message.max.bytes",
+        Kind::Int {
+            min: 0,
+            max: i32::MAX as i64,
+        },
+        "1048588",
+        "Largest batch, as sent, with its header.",
+    ),
+    Key {
+        aliases: &["message.timestamp.type"],
+        ..used(
+            "log.message.timestamp.type",
+            Kind::Choice(&["CreateTime", "LogAppendTime"]),
+            "CreateTime",
+            "Whose clock stamps records: the producer's or the broker's.",
+        )
+    },
+    Key {
+        aliases: &["message.timestamp.before.max.ms"],
+        ..used(
+            "log.message.timestamp.before.max.ms",
+            Kind::Int {
+                min: 0,
+                max: i64::MAX,
+            },
+            "9223372036854775807",
+            "How far a producer's timestamp may lie in the past.",
+        )
+    },
+    Key {
+        aliases: &["message.timestamp.after.max.ms"],
+        ..used(
+            "log.message.timestamp.after.max.ms",
+            Kind::Int {
+                min: 0,
+                max: i64::MAX,
+            },
+            "3600000",
+            "How far a producer's timestamp may lie in the future.",
+        )
+    },
+    used(
+        "log.cleanup.policy",
+        Kind::Choice(&["delete"]),
+        "delete",
+        "Compaction is refused until it reclaims.",
+    ),
+    used(
+        "compression.type",
+        Kind::Choice(&["producer"]),
+        "producer",
+        "Batches are kept as they were sent.",
+    ),
+    used(
+        "producer.id.expiration.ms",
+        MILLIS,
+        "86400000",
+        "A partition forgets a producer that appended nothing for so long.",
+    ),
+    used(
+        "producer.id.expiration.check.interval.ms",
+        MILLIS,
+        "600000",
+        "How often that is looked for.",
+    ),
+    used(
+        "fetch.max.bytes",
+        Kind::Int {
+            min: 1024,
+            max: i32::MAX as i64,
+        },
+        "57671680",
+        "Largest Fetch answer, but for a first batch that is larger.",
+    ),
+    used(
+        "max.incremental.fetch.session.cache.slots",
+        Kind::Int {
+            min: 0,
+            max: 1_000_000,
+        },
+        "1000",
+        "Fetch sessions that are kept.",
+    ),
+    used(
+        "socket.request.max.bytes",
+        Kind::Int {
+            min: 1024,
+            max: 104_857_600,
+        },
+        "104857600",
+        "Largest request; for all but Produce the limit is 8 MiB. Kafka allows more than its \
+         default, this broker does not.",
+    ),
+    used(
+        "queued.max.request.bytes",
+        Kind::Int {
+            min: -1,
+            max: 1 << 40,
+        },
+        "268435456",
+        "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
+         -1 is the default here: there is always a limit. (Kafka's default is none.)",
+    ),
+    used(
+        "max.connections",
+        COUNT,
+        "2147483647",
+        "Open connections; more are closed at once.",
+    ),
+    used(
+        "max.connections.per.ip",
+        Kind::Int {
+            min: 0,
+            max: i32::MAX as i64,
+        },
+        "2147483647",
+        "Open connections from one address; more are closed at once.",
+    ),
+    used(
+        "connections.max.idle.ms",
+        MILLIS,
+        "600000",
+        "A connection that is owed no answer is closed when nothing happened on it for so long.",
+    ),
+    used(
+        "connections.write.stall.ms",
+        MILLIS,
+        "30000",
+        "A connection whose client takes none of its answers for so long is closed.",
+    ),
+    used(
+        "shutdown.drain.ms",
+        Kind::Int {
+            min: 0,
+            max: 600_000,
+        },
+        "10000",
+        "At SIGTERM, how long requests that are under way may take.",
+    ),
+    used(
+        "logging.format",
+        Kind::Choice(&["auto", "pretty", "json"]),
+        "auto",
+        "Log lines for people or for machines; `auto` is pretty on a terminal.",
+    ),
+    used(
+        "logging.filter",
+        Kind::Text,
+        "info",
+        "What is logged, in the form `level` or `target=level,...`.",
+    ),
+    ignored(
+        "log.segment.bytes",
+        "records lie in a journal of all partitions, whose files `journal.segment.bytes` sizes",
+    ),
+    ignored(
+        "default.replication.factor",
+        "the store replicates or does not; topics report one replica per live broker",
+    ),
+    ignored(
+        "min.insync.replicas",
+        "an acknowledgement already means what `flush.policy` says",
+    ),
+    ignored("delete.topic.enable", "topics can always be deleted"),
+    ignored(
+        "inter.broker.listener.name",
+        "brokers do not connect to each other",
+    ),
+    ignored(
+        "security.inter.broker.protocol",
+        "brokers do not connect to each other",
+    ),
+    ignored("process.roles", "every broker can be the controller"),
+    ignored(
+        "authorizer.class.name",
+        "there are no access rules: every client may do everything",
+    ),
+    ignored(
+        "queued.max.requests",
+        "`queued.max.request.bytes` bounds what waits",
+    ),
+    ignored("background.threads", NO_THREADS),
+    ignored("compression.gzip.level", NO_RECOMPRESSION),
+    ignored("compression.lz4.level", NO_RECOMPRESSION),
+    ignored("compression.zstd.level", NO_RECOMPRESSION),
+    ignored("broker.rack", "there are no replicas to place"),
+    ignored("reserved.broker.max.id", "node ids are always given"),
+    ignored("broker.id.generation.enable", "node ids are always given"),
+    ignored(
+        "unclean.leader.election.enable",
+        "there is no replica that could lag",
+    ),
+    ignored("metric.reporters", "metrics are served on the admin port"),
+    ignored(
+        "request.timeout.ms",
+        "there are no requests between brokers",
+    ),
+    ignored("create.topic.policy.class.name", NO_CLASSES),
+    ignored("alter.config.policy.class.name", NO_CLASSES),
+    ignored("principal.builder.class", NO_CLASSES),
+    ignored("connection.failed.authentication.delay.ms", PLAINTEXT),
+    ignored("connections.max.reauth.ms", PLAINTEXT),
+    ignored(
+        "max.connection.creation.rate",
+        "connections are limited by number only",
+    ),
+    ignored(
+        "max.connections.per.ip.overrides",
+        "one limit holds for every address",
+    ),
+    ignored(
+        "max.request.partition.size.limit",
+        "requests are limited by bytes",
+    ),
+];
+
+const NO_THREADS: &str = "there is one worker a core";
+const NO_RECOMPRESSION: &str = "batches are kept as they were sent";
+const OWN_FILES: &str = "it is about Kafka's own log files";
+const NO_CLASSES: &str = "there are no Java classes to load";
+const PLAINTEXT: &str = "only plaintext listeners are served";
+
+/// Families of keys that are known and have no effect, by prefix.
+pub const IGNORED_FAMILIES: &[(&str, &str)] = &[
+    (
+        "log.retention.",
+        "nothing is deleted by age or size yet: topics keep every record",
+    ),
+    ("log.roll.", "journal files are closed by size alone"),
+    ("log.flush.", "`flush.policy` says when a batch is durable"),
+    ("log.cleaner.", "there is no compaction yet"),
+    ("log.index.", "the index has no files of Kafka's form"),
+    ("log.preallocate", OWN_FILES),
+    ("log.segment.delete.", OWN_FILES),
+    ("log.dir.failure.", OWN_FILES),
+    ("log.initial.", OWN_FILES),
+    ("log.local.retention.", "there is no tiered storage"),
+    (
+        "log.message.downconversion.",
+        "only message format v2 is served",
+    ),
+    ("log.message.format.", "only message format v2 is served"),
+    ("group.", "consumer groups are not served yet"),
+    ("offsets.", "consumer groups are not served yet"),
+    ("offset.", "consumer groups are not served yet"),
+    ("share.", "share groups are not served"),
+    ("transaction.", "transactions are not served yet"),
+    ("transactional.", "transactions are not served yet"),
+    (
+        "controller.",
+        "the controller lives on the volume and needs no settings",
+    ),
+    ("metadata.", "cluster metadata are files on the volume"),
+    ("quorum.", "there is no quorum: the volume decides"),
+    ("zookeeper.", "there is no ZooKeeper"),
+    ("replica.", "there are no replicas to copy"),
+    ("leader.", "there are no replicas to balance"),
+    ("auto.leader.", "there are no replicas to balance"),
+    ("follower.", "there are no replicas to copy"),
+    ("num.network.", NO_THREADS),
+    ("num.io.", NO_THREADS),
+    ("num.recovery.", NO_THREADS),
+    ("num.replica.", "there are no replicas to copy"),
+    ("socket.", "the operating system sizes socket buffers"),
+    ("sasl.", PLAINTEXT),
+    ("ssl.", PLAINTEXT),
+    ("security.", PLAINTEXT),
+    (
+        "super.",
+        "there are no access rules: every client may do everything",
+    ),
+    ("delegation.", PLAINTEXT),
+    ("password.", PLAINTEXT),
+    ("listener.name.", PLAINTEXT),
+    ("quota.", "there are no quotas"),
+    ("client.quota.", "there are no quotas"),
+    ("metrics.", "metrics are served on the admin port"),
+    ("remote.", "there is no tiered storage"),
+    ("telemetry.", "clients' own metrics are not collected"),
+    ("kafka.metrics.", "metrics are served on the admin port"),
+    (
+        "broker.heartbeat.",
+        "the volume keeps track of live brokers",
+    ),
+    ("broker.session.", "the volume keeps track of live brokers"),
+    ("early.start.", PLAINTEXT),
+    ("unstable.", "no unstable version is served"),
+    ("eligible.", "there are no replicas"),
+    ("initial.broker.", "the volume keeps track of live brokers"),
+    ("fetch.purgatory.", "waiting requests need no purging"),
+    ("producer.purgatory.", "waiting requests need no purging"),
+    (
+        "delete.records.purgatory.",
+        "waiting requests need no purging",
+    ),
+    ("alter.log.", "there are no replicas to move"),
+];
+
+/// The row of a name or alias.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter()
+        .find(|key| key.name == name || key.aliases.contains(&name))
+}
+
+/// Why a key of Kafka's has no effect, if it is one and has none.
+pub fn ignored_because(name: &str) -> Option<&'static str> {
+    match find(name) {
+        Some(key) => match key.effect {
+            Effect::Used => None,
+            Effect::Ignored(why) => Some(why),
+        },
+        None => IGNORED_FAMILIES
+            .iter()
+            .find(|(prefix, _)| name.starts_with(prefix))
+            .map(|(_, why)| *why),
+    }
+}
+
+/// The known name that `name` is most likely a typing mistake of.
+pub fn closest(name: &str) -> Option<&'static str> {
+    let names = KEYS
+        .iter()
+        .flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied()));
+    names
+        .map(|known| (distance(name, known), known))
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 6)
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// Insertions, deletions and substitutions between two names.
+fn distance(a: &str, b: &str) -> usize {
+    let b = b.as_bytes();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}

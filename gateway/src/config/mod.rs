@@ -1,0 +1,230 @@
+//! The configuration: flag over environment over file over default, by Kafka's key names.
+//!
+//! [`keys`] is the one table of keys. A wrong value is an error that says which key, where it came
+//! from and what is allowed; a known key without effect, and an unknown one, are warnings.
+
+pub mod docs;
+pub mod keys;
+mod listeners;
+mod settings;
+mod sources;
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use store_adapter::ids::BrokerId;
+use store_adapter::journal::FlushPolicy;
+
+pub use self::listeners::{Endpoint, ListenerConfig};
+pub use self::settings::{ConfigError, Origin, Setting, Settings};
+pub use self::sources::{read_environment, read_file};
+
+use crate::boot::StoreKind;
+use crate::broker::BrokerConfig;
+use crate::partition::validate::{TimestampType, TopicRules};
+use crate::server::Limits;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Pretty on a terminal, JSON otherwise.
+    Auto,
+    /// For people.
+    Pretty,
+    /// For machines.
+    Json,
+}
+
+/// A checked configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `node.id`.
+    pub broker_id: BrokerId,
+    /// `listeners` with what clients are told; at least one.
+    pub listeners: Vec<ListenerConfig>,
+    /// `admin.listen`; a loopback address.
+    pub admin: SocketAddr,
+    /// `log.dirs`: the volume.
+    pub data_dir: PathBuf,
+    /// `index.dir`.
+    pub index_dir: PathBuf,
+    /// `store`.
+    pub store: StoreKind,
+    /// `flush.policy`.
+    pub flush: FlushPolicy,
+    /// `journal.segment.bytes`.
+    pub journal_segment_bytes: u64,
+    /// What the broker's services use.
+    pub broker: BrokerConfig,
+    /// Limits of connections.
+    pub limits: Limits,
+    /// `socket.request.max.bytes`.
+    pub frame_max: usize,
+    /// `queued.max.request.bytes`.
+    pub queued_bytes: usize,
+    /// `shutdown.drain.ms`.
+    pub drain: Duration,
+    /// `logging.format`.
+    pub log_format: LogFormat,
+    /// `logging.filter`.
+    pub log_filter: String,
+    /// What the user should be told, once each.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Checks settings.
+    ///
+    /// # Errors
+    /// The first value that is not allowed.
+    pub fn new(settings: &Settings) -> Result<Self, ConfigError> {
+        settings.check()?;
+        let millis = |key| settings.number(key).map(Duration::from_millis);
+        let (store, data_dir) = store(settings)?;
+        let index_dir = match settings.get("index.dir").value.as_str() {
+            "" => data_dir.join("index"),
+            given => PathBuf::from(given),
+        };
+        Ok(Self {
+            broker_id: BrokerId(settings.number("node.id")?),
+            listeners: listeners::listeners(settings, hostname)?,
+            admin: admin(settings)?,
+            data_dir,
+            index_dir,
+            store,
+            flush: match settings.get("flush.policy").value.as_str() {
+                "os" => FlushPolicy::Os,
+                _ => FlushPolicy::Fsync,
+            },
+            journal_segment_bytes: settings.number("journal.segment.bytes")?,
+            broker: broker(settings)?,
+            limits: Limits {
+                connections: settings.number("max.connections")?,
+                connections_per_ip: settings.number("max.connections.per.ip")?,
+                idle: millis("connections.max.idle.ms")?,
+                write_stall: millis("connections.write.stall.ms")?,
+            },
+            frame_max: settings.number("socket.request.max.bytes")?,
+            queued_bytes: queued_bytes(settings)?,
+            drain: millis("shutdown.drain.ms")?,
+            log_format: match settings.get("logging.format").value.as_str() {
+                "pretty" => LogFormat::Pretty,
+                "json" => LogFormat::Json,
+                _ => LogFormat::Auto,
+            },
+            log_filter: settings.get("logging.filter").value,
+            warnings: settings.warnings().to_vec(),
+        })
+    }
+
+    /// What an acknowledgement means: the value of `flush.policy` in force, `memory` where nothing
+    /// outlives the process.
+    pub fn durability(&self) -> &'static str {
+        match (&self.store, self.flush) {
+            (StoreKind::Memory, _) => "memory",
+            (StoreKind::Sled, FlushPolicy::Fsync) => "fsync",
+            (StoreKind::Sled, FlushPolicy::Os) => "os",
+        }
+    }
+}
+
+impl Endpoint {
+    /// The addresses to bind, to be tried in this order.
+    ///
+    /// # Errors
+    /// If the host name cannot be resolved.
+    pub fn bind_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        if self.host.is_empty() {
+            // Both families by one socket; without IPv6, the other.
+            return Ok(vec![
+                SocketAddr::from(([0_u16; 8], self.port)),
+                SocketAddr::from(([0_u8; 4], self.port)),
+            ]);
+        }
+        Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
+    }
+}
+
+fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
+    Ok(BrokerConfig {
+        num_partitions: settings.number("num.partitions")?,
+        auto_create_topics: settings.is("auto.create.topics.enable"),
+        fetch_max_bytes: settings.number("fetch.max.bytes")?,
+        fetch_session_slots: settings.number("max.incremental.fetch.session.cache.slots")?,
+        producer_id_expiration_ms: settings.number("producer.id.expiration.ms")?,
+        producer_id_check_interval: Duration::from_millis(
+            settings.number("producer.id.expiration.check.interval.ms")?,
+        ),
+        topic_defaults: TopicRules {
+            max_message_bytes: settings.number("message.max.bytes")?,
+            timestamp_type: match settings.get("log.message.timestamp.type").value.as_str() {
+                "LogAppendTime" => TimestampType::LogAppendTime,
+                _ => TimestampType::CreateTime,
+            },
+            timestamp_before_max_ms: settings.number("log.message.timestamp.before.max.ms")?,
+            timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
+            compact: false,
+        },
+    })
+}
+
+fn store(settings: &Settings) -> Result<(StoreKind, PathBuf), ConfigError> {
+    let dirs = settings.get("log.dirs").value;
+    if dirs.is_empty() || dirs.contains(',') {
+        return Err(settings.refuse("log.dirs", "one directory"));
+    }
+    let data_dir = PathBuf::from(&dirs);
+    let url = settings.get("store").value;
+    match url.split_once(':') {
+        Some(("memory", "")) => Ok((StoreKind::Memory, data_dir)),
+        Some(("sled", "")) => Ok((StoreKind::Sled, data_dir)),
+        Some(("sled", path)) => {
+            let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+            if settings.given("log.dirs").is_some() && path != data_dir {
+                let allowed = format!("sled: alone, or sled:{dirs}, which is log.dirs");
+                return Err(settings.refuse("store", allowed));
+            }
+            Ok((StoreKind::Sled, path.to_owned()))
+        }
+        _ => Err(settings.refuse("store", "sled: or memory:")),
+    }
+}
+
+fn queued_bytes(settings: &Settings) -> Result<usize, ConfigError> {
+    const DEFAULT: usize = 256 << 20;
+    match settings.number::<i64>("queued.max.request.bytes")? {
+        -1 => Ok(DEFAULT),
+        bytes if bytes < 1 << 20 => {
+            Err(settings.refuse("queued.max.request.bytes", "-1 or at least 1048576"))
+        }
+        bytes => Ok(usize::try_from(bytes).unwrap_or(DEFAULT)),
+    }
+}
+
+fn admin(settings: &Settings) -> Result<SocketAddr, ConfigError> {
+    let refuse = |why: &str| settings.refuse("admin.listen", why);
+    let text = settings.get("admin.listen").value;
+    let address = text
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut addresses| addresses.next())
+        .ok_or_else(|| refuse("HOST:PORT"))?;
+    if !address.ip().to_canonical().is_loopback() {
+        return Err(refuse(
+            "a loopback address, such as 127.0.0.1:9644: the admin port has no authentication",
+        ));
+    }
+    Ok(address)
+}
+
+/// This host's name, as the kernel knows it.
+fn hostname() -> Option<String> {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_str().ok()?;
+    (!name.is_empty() && name != "(none)").then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

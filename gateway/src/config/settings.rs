@@ -1,0 +1,187 @@
+//! Raw values with their origins, in the order of precedence.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::keys::{self, Key, Kind};
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// The table of keys.
+    Default,
+    /// A line of the file, 0 if it is not known.
+    File(String, usize),
+    /// An environment variable.
+    Environment(String),
+    /// A flag of the command.
+    Flag(&'static str),
+    /// A call of the library.
+    Library,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(name, 0) => write!(f, "file {name}"),
+            Self::File(name, line) => write!(f, "file {name} line {line}"),
+            Self::Environment(name) => write!(f, "environment variable {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+            Self::Library => f.write_str("library"),
+        }
+    }
+}
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// As it was written.
+    pub value: String,
+    /// Where.
+    pub origin: Origin,
+}
+
+/// A configuration that cannot be used: the process does not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A value that is not allowed.
+    #[error("{key} = {value:?} ({origin}): allowed is {allowed}")]
+    Value {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// Where it came from.
+        origin: Origin,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// A file that cannot be read or is not in its format.
+    #[error("configuration file {path}: {why}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A flag that is not in the form key=value.
+    #[error("--override {0:?}: allowed is key=value")]
+    Override(String),
+}
+
+/// Every value that was given, by key; a later layer wins.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    given: BTreeMap<&'static str, Setting>,
+    warnings: Vec<String>,
+}
+
+impl Settings {
+    /// Sets a value over what was set before. Keys that have no effect or are not known become
+    /// warnings.
+    pub fn set(&mut self, name: &str, value: &str, origin: Origin) {
+        match keys::find(name) {
+            Some(key) if keys::ignored_because(name).is_none() => {
+                let value = value.trim().to_owned();
+                self.given.insert(key.name, Setting { value, origin });
+            }
+            _ => self.warn(name, &origin),
+        }
+    }
+
+    fn warn(&mut self, name: &str, origin: &Origin) {
+        let warning = match keys::ignored_because(name) {
+            Some(why) => format!("{name} ({origin}) is ignored because {why}"),
+            None => match keys::closest(name) {
+                Some(known) => {
+                    format!("{name} ({origin}) is not a known key; did you mean {known}?")
+                }
+                None => format!("{name} ({origin}) is not a known key"),
+            },
+        };
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// What the user should be told, once each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The value in force.
+    pub fn get(&self, name: &str) -> Setting {
+        self.given.get(name).cloned().unwrap_or_else(|| Setting {
+            value: keys::find(name).map_or("", |key| key.default).to_owned(),
+            origin: Origin::Default,
+        })
+    }
+
+    /// The value if one was given.
+    pub fn given(&self, name: &str) -> Option<&Setting> {
+        self.given.get(name)
+    }
+
+    /// Checks every value that was given against its row.
+    ///
+    /// # Errors
+    /// The first that is not allowed.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        for (name, setting) in &self.given {
+            if let Some(key) = keys::find(name) {
+                check(key, setting)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A number, within the limits of its row and of `T`.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, ConfigError> {
+        let setting = self.get(name);
+        let number = setting.value.parse::<i64>().ok();
+        number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| self.refuse(name, "a whole number"))
+    }
+
+    /// Whether a value is `true`.
+    pub fn is(&self, name: &str) -> bool {
+        self.get(name).value.eq_ignore_ascii_case("true")
+    }
+
+    /// The error for the value of a key.
+    pub fn refuse(&self, name: &str, allowed: impl Into<String>) -> ConfigError {
+        let Setting { value, origin } = self.get(name);
+        ConfigError::Value {
+            key: name.to_owned(),
+            value,
+            origin,
+            allowed: allowed.into(),
+        }
+    }
+}
+
+fn check(key: &Key, setting: &Setting) -> Result<(), ConfigError> {
+    let value = setting.value.as_str();
+    let allowed = match key.kind {
+        Kind::Int { min, max } => value
+            .parse::<i64>()
+            .is_ok_and(|number| (min..=max).contains(&number)),
+        Kind::Bool => value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false"),
+        Kind::Choice(choices) => choices.contains(&value),
+        Kind::Text | Kind::Any => true,
+    };
+    if allowed {
+        return Ok(());
+    }
+    Err(ConfigError::Value {
+        key: key.name.to_owned(),
+        value: value.to_owned(),
+        origin: setting.origin.clone(),
+        allowed: key.kind.allowed(),
+    })
+}

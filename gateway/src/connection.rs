@@ -1,0 +1,463 @@
+//! One connection: two tasks, frames in, answers out, strictly in request order.
+//!
+//! The reader cuts a frame, awaits the first stage of the stack (the request is *ordered*), and
+//! puts the outcome into a bounded queue; only then it reads on. The writer awaits the answers in
+//! that order, adds whatever else is ready, and writes it in one vectored write. A full queue
+//! stops the reader, and that stops the client. Whatever ends a connection, a first stage that
+//! has begun is finished, and nothing that was ordered is cancelled.
+//!
+//! A request that cannot be answered closes the connection, after the answers to those before it;
+//! a half-closed socket still gets the answers it is owed.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures_util::FutureExt;
+use smallvec::SmallVec;
+use store_adapter::runtime::{BoxFuture, Clock};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_util::sync::CancellationToken;
+use tower::{Service, ServiceExt};
+
+use crate::api::{ApiResponse, CloseReason, ConnectionContext, Staged};
+use crate::frame::{ByteBudget, Frame, FrameError, FrameReader};
+use crate::layers::observe::Timing;
+use crate::layers::rescue::second_stage;
+use crate::metrics::Metrics;
+use crate::stack::{Ordered, RawRequest, Stack};
+use crate::wire::codec::{self, EncodedReply};
+
+/// Requests of one connection that are ordered and not yet answered; more are not read.
+pub const PIPELINE_MAX: usize = 16;
+/// The writer adds no further answer to a write of this many bytes.
+const WRITE_TARGET: usize = 256 * 1024;
+/// Slices of one vectored write.
+const SLICES_MAX: usize = 64;
+
+/// What all connections share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Bytes of requests in memory.
+    pub budget: ByteBudget,
+    /// Largest frame, in bytes.
+    pub frame_max: usize,
+    /// Readers stop at the next frame boundary.
+    pub drain: CancellationToken,
+}
+
+/// What the sweeper sees of a connection.
+#[derive(Debug)]
+pub struct Activity {
+    /// Last frame or write, in milliseconds of the monotonic clock.
+    last_ms: AtomicU64,
+    /// Since when a write makes no progress; 0 if none is under way.
+    blocked_since_ms: AtomicU64,
+    /// Answers that are owed.
+    owed: AtomicUsize,
+    /// No request will come any more.
+    read_ended: AtomicBool,
+    /// Ends the connection at once.
+    kill: CancellationToken,
+}
+
+/// Why the sweeper ended a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eviction {
+    /// Nothing happened for too long.
+    Idle,
+    /// The peer does not take its answers.
+    Stuck,
+}
+
+impl Activity {
+    /// A connection that begins at `now`; `kill` ends it.
+    pub fn new(now: Duration, kill: CancellationToken) -> Self {
+        Self {
+            last_ms: AtomicU64::new(ms(now)),
+            blocked_since_ms: AtomicU64::new(0),
+            owed: AtomicUsize::new(0),
+            read_ended: AtomicBool::new(false),
+            kill,
+        }
+    }
+
+    /// Ends the connection if it is idle or stuck. One that is owed an answer is not idle, unless
+    /// its client has closed.
+    pub fn sweep(&self, now: Duration, idle: Duration, stuck: Duration) -> Option<Eviction> {
+        let since = |at: &AtomicU64| ms(now).saturating_sub(at.load(Ordering::Relaxed));
+        let blocked = self.blocked_since_ms.load(Ordering::Relaxed) != 0;
+        let waits = self.owed.load(Ordering::Relaxed) > 0;
+        let waits = waits && !self.read_ended.load(Ordering::Relaxed);
+        let eviction = if blocked && since(&self.blocked_since_ms) >= ms(stuck) {
+            Eviction::Stuck
+        } else if !waits && since(&self.last_ms) >= ms(idle) {
+            Eviction::Idle
+        } else {
+            return None;
+        };
+        self.kill.cancel();
+        Some(eviction)
+    }
+
+    fn touch(&self, now: Duration) {
+        self.last_ms.store(ms(now), Ordering::Relaxed);
+    }
+
+    fn blocked(&self, since: Option<Duration>) {
+        let since = since.map_or(0, |at| ms(at).max(1));
+        self.blocked_since_ms.store(since, Ordering::Relaxed);
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The two tasks of a connection: reader and writer. The socket closes when both have ended.
+pub fn tasks(
+    stream: TcpStream,
+    context: Arc<ConnectionContext>,
+    stack: Stack,
+    shared: &Shared,
+    activity: &Arc<Activity>,
+) -> (BoxFuture<'static, ()>, BoxFuture<'static, ()>) {
+    let (read, write) = stream.into_split();
+    let (outcomes, queue) = mpsc::channel(PIPELINE_MAX);
+    let reader = Reader {
+        frames: FrameReader::new(
+            read,
+            shared.frame_max,
+            shared.budget.clone(),
+            Arc::clone(&shared.clock),
+        ),
+        context: Arc::clone(&context),
+        stack,
+        outcomes,
+        shared: shared.clone(),
+        activity: Arc::clone(activity),
+    };
+    let writer = Writer {
+        half: write,
+        context,
+        queue,
+        shared: shared.clone(),
+        activity: Arc::clone(activity),
+        batch: Batch::default(),
+    };
+    (Box::pin(reader.run()), Box::pin(writer.run()))
+}
+
+struct Reader {
+    frames: FrameReader,
+    context: Arc<ConnectionContext>,
+    stack: Stack,
+    outcomes: mpsc::Sender<Ordered>,
+    shared: Shared,
+    activity: Arc<Activity>,
+}
+
+impl Reader {
+    async fn run(mut self) {
+        loop {
+            match self.frame().await {
+                Ok(Some(frame)) => {
+                    if !self.order(frame).await {
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.report(&error);
+                    break;
+                }
+            }
+        }
+        self.activity.read_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// The next frame; `None` when there are to be no more.
+    async fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        tokio::select! {
+            biased;
+            () = self.activity.kill.cancelled() => return Ok(None),
+            () = self.shared.drain.cancelled() => return Ok(None),
+            begun = self.frames.begun() => if !begun? {
+                return Ok(None);
+            },
+        }
+        tokio::select! {
+            biased;
+            () = self.activity.kill.cancelled() => Ok(None),
+            frame = self.frames.next() => frame,
+        }
+    }
+
+    /// Runs the first stage and queues its outcome; false when the connection is over.
+    async fn order(&mut self, frame: Frame) -> bool {
+        let received = self.shared.clock.monotonic();
+        self.activity.touch(received);
+        let length = u64::try_from(frame.bytes.len()).unwrap_or(u64::MAX);
+        self.shared.metrics.bytes_in.inc_by(length);
+        let request = RawRequest {
+            connection: Arc::clone(&self.context),
+            key: frame.peek.key,
+            version: frame.peek.version,
+            correlation_id: frame.peek.correlation_id,
+            frame: frame.bytes,
+            received,
+            permit: Some(frame.permit),
+        };
+        let Ok(stack) = self.stack.ready().await;
+        let Ok(ordered) = stack.call(request).await;
+        match &ordered.answer {
+            Staged::Silent => true,
+            Staged::Close(reason) => {
+                closed(&self.context, &self.shared, reason);
+                false
+            }
+            Staged::Now(_) | Staged::Later(_) => {
+                self.activity.owed.fetch_add(1, Ordering::Relaxed);
+                self.outcomes.send(ordered).await.is_ok()
+            }
+        }
+    }
+
+    fn report(&self, error: &FrameError) {
+        match error {
+            FrameError::Io(error) if is_disconnect(error) => {
+                tracing::debug!(conn = self.context.id, %error, "connection lost");
+            }
+            _ => {
+                self.shared.metrics.connections_aborted.inc();
+                let peer = tracing::field::debug(self.context.peer);
+                tracing::info!(conn = self.context.id, peer, %error, "connection closed");
+            }
+        }
+    }
+}
+
+fn closed(context: &ConnectionContext, shared: &Shared, reason: &CloseReason) {
+    shared.metrics.connections_aborted.inc();
+    let peer = tracing::field::debug(context.peer);
+    if *reason == CloseReason::Internal {
+        tracing::error!(conn = context.id, peer, %reason, "connection closed");
+    } else {
+        tracing::info!(conn = context.id, peer, %reason, "connection closed");
+    }
+}
+
+fn is_disconnect(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut};
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut
+    )
+}
+
+/// An outcome whose answer is owed, and what it holds besides.
+struct Pending {
+    answer: Answer,
+    version: i16,
+    correlation_id: i32,
+    permit: Option<OwnedSemaphorePermit>,
+    timing: Option<Timing>,
+}
+
+enum Answer {
+    Ready(Result<ApiResponse, CloseReason>),
+    Later(BoxFuture<'static, ApiResponse>),
+}
+
+impl Pending {
+    fn new(ordered: Ordered) -> Self {
+        let answer = match ordered.answer {
+            Staged::Now(response) => Answer::Ready(Ok(response)),
+            Staged::Later(answer) => Answer::Later(answer),
+            Staged::Close(reason) => Answer::Ready(Err(reason)),
+            // The reader keeps requests without an answer to itself.
+            Staged::Silent => Answer::Ready(Err(CloseReason::Internal)),
+        };
+        Self {
+            answer,
+            version: ordered.version,
+            correlation_id: ordered.correlation_id,
+            permit: ordered.permit,
+            timing: ordered.timing,
+        }
+    }
+
+    /// Waits until the answer is there. May be dropped.
+    async fn settle(&mut self) {
+        if let Answer::Later(answer) = &mut self.answer {
+            self.answer = Answer::Ready(second_stage(answer).await);
+        }
+    }
+}
+
+/// Answers that go out in one write, and the request bytes that they give back.
+#[derive(Default)]
+struct Batch {
+    segments: SmallVec<[Bytes; 32]>,
+    permits: SmallVec<[OwnedSemaphorePermit; PIPELINE_MAX]>,
+    bytes: usize,
+    answers: usize,
+}
+
+impl Batch {
+    fn push(&mut self, reply: EncodedReply, permit: Option<OwnedSemaphorePermit>) {
+        self.bytes += reply.len();
+        self.answers += 1;
+        self.segments.extend(reply.segments);
+        self.permits.extend(permit);
+    }
+
+    fn clear(&mut self) {
+        self.segments.clear();
+        self.permits.clear();
+        self.bytes = 0;
+        self.answers = 0;
+    }
+}
+
+struct Writer {
+    half: OwnedWriteHalf,
+    context: Arc<ConnectionContext>,
+    queue: mpsc::Receiver<Ordered>,
+    shared: Shared,
+    activity: Arc<Activity>,
+    batch: Batch,
+}
+
+impl Writer {
+    async fn run(mut self) {
+        let kill = self.activity.kill.clone();
+        let ended = tokio::select! {
+            biased;
+            () = kill.cancelled() => Ok(()),
+            ended = self.answer_all() => ended,
+        };
+        match ended {
+            Ok(()) => {}
+            Err(error) if is_disconnect(&error) => {
+                tracing::debug!(conn = self.context.id, %error, "connection lost");
+            }
+            Err(error) => {
+                let peer = tracing::field::debug(self.context.peer);
+                tracing::info!(conn = self.context.id, peer, %error, "connection closed");
+            }
+        }
+        // The reader must not wait for a frame that nobody would answer.
+        kill.cancel();
+    }
+
+    /// Answers until the reader has ended and nothing is owed, or the connection fails.
+    async fn answer_all(&mut self) -> io::Result<()> {
+        let mut held: Option<Pending> = None;
+        loop {
+            let mut first = match held.take() {
+                Some(pending) => pending,
+                None => match self.queue.recv().await {
+                    Some(ordered) => Pending::new(ordered),
+                    None => return self.half.shutdown().await,
+                },
+            };
+            first.settle().await;
+            let mut going = self.encode(first);
+            while going && self.batch.bytes < WRITE_TARGET && self.batch.answers < PIPELINE_MAX {
+                let Ok(ordered) = self.queue.try_recv() else {
+                    break;
+                };
+                let mut next = Pending::new(ordered);
+                if next.settle().now_or_never().is_none() {
+                    held = Some(next);
+                    break;
+                }
+                going = self.encode(next);
+            }
+            self.write().await?;
+            if !going {
+                return self.half.shutdown().await;
+            }
+        }
+    }
+
+    /// Adds an answer to the batch; false if the connection is over.
+    fn encode(&mut self, settled: Pending) -> bool {
+        let now = self.shared.clock.monotonic();
+        if let Some(timing) = settled.timing {
+            timing.finish(now);
+        }
+        let Answer::Ready(answer) = settled.answer else {
+            return false;
+        };
+        let encoded = answer.and_then(|response| {
+            self.shared.metrics.count_errors(&response);
+            codec::encode(&response, settled.version, settled.correlation_id).map_err(|error| {
+                tracing::error!(%error, "a response cannot be encoded");
+                CloseReason::Internal
+            })
+        });
+        match encoded {
+            Ok(reply) => {
+                self.batch.push(reply, settled.permit);
+                true
+            }
+            Err(reason) => {
+                closed(&self.context, &self.shared, &reason);
+                false
+            }
+        }
+    }
+
+    /// Writes the batch and gives back what it held.
+    async fn write(&mut self) -> io::Result<()> {
+        let mut next = 0;
+        while next < self.batch.segments.len() {
+            self.activity.blocked(Some(self.shared.clock.monotonic()));
+            let written = {
+                let segments = self.batch.segments[next..].iter().take(SLICES_MAX);
+                let slices: SmallVec<[IoSlice<'_>; SLICES_MAX]> =
+                    segments.map(|segment| IoSlice::new(segment)).collect();
+                self.half.write_vectored(&slices).await?
+            };
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            next = advance(&mut self.batch.segments, next, written);
+        }
+        self.activity.blocked(None);
+        self.activity.touch(self.shared.clock.monotonic());
+        let bytes = u64::try_from(self.batch.bytes).unwrap_or(u64::MAX);
+        self.shared.metrics.bytes_out.inc_by(bytes);
+        self.activity
+            .owed
+            .fetch_sub(self.batch.answers, Ordering::Relaxed);
+        self.batch.clear();
+        Ok(())
+    }
+}
+
+/// Takes `written` bytes off the segments from `next` on; the index of the first unwritten one.
+fn advance(segments: &mut [Bytes], mut next: usize, mut written: usize) -> usize {
+    while let Some(segment) = segments.get_mut(next) {
+        if written < segment.len() {
+            segment.advance(written);
+            break;
+        }
+        written -= segment.len();
+        // Written bytes are let go at once: a segment may be a large piece of a log.
+        *segment = Bytes::new();
+        next += 1;
+    }
+    next
+}

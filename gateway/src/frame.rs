@@ -1,0 +1,282 @@
+//! Cuts frames out of a socket.
+//!
+//! A frame is a 4-byte length and that many bytes. Own framing, because three things happen
+//! between the length and the body: the limit of its api is checked, its bytes are taken out of
+//! the budget that all connections share, and only then memory grows, as bytes arrive. A length
+//! that is only claimed costs nothing: a frame that stops arriving gives the bytes that it has
+//! not received back to the budget until it goes on.
+//!
+//! Idle connections hold no buffer.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use store_adapter::runtime::Clock;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::wire::header::{self, PEEK_LEN, Peek};
+
+/// Bytes per permit of the budget.
+const UNIT: usize = 1024;
+/// Smallest buffer for a read.
+const READ_MIN: usize = 4 * 1024;
+/// Largest buffer that is reserved before its bytes have arrived, and largest that is reserved
+/// for a frame that has not begun.
+const READ_AHEAD_MAX: usize = 256 * 1024;
+/// Frames with no more than this missing are not watched for stalling.
+const STALL_MIN: usize = 64 * 1024;
+/// A frame must bring [`STALL_MIN`] bytes in this time, or gives back what it has not received.
+const STALL_WINDOW: Duration = Duration::from_secs(2);
+const LENGTH_LEN: usize = 4;
+
+/// Why no more frames come.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The length is negative or too small for a header.
+    #[error("frame length {0}")]
+    Length(i32),
+    /// The length is over the limit.
+    #[error("frame of {len} bytes, at most {max} are allowed")]
+    TooLarge {
+        /// Bytes that the frame claims.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The peer closed in the middle of a frame.
+    #[error("closed in the middle of a frame")]
+    Truncated,
+    /// The socket failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// The bytes that requests of all connections may hold in memory.
+#[derive(Debug, Clone)]
+pub struct ByteBudget {
+    units: Arc<Semaphore>,
+    total: usize,
+}
+
+impl ByteBudget {
+    /// A budget of `bytes`, at least one unit of 1 KiB.
+    pub fn new(bytes: usize) -> Self {
+        let total = (bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS);
+        Self {
+            units: Arc::new(Semaphore::new(total)),
+            total,
+        }
+    }
+
+    /// Bytes that are taken.
+    pub fn taken(&self) -> usize {
+        (self.total - self.units.available_permits().min(self.total)) * UNIT
+    }
+
+    /// What a frame of `len` bytes takes. One that is larger than the whole budget takes all.
+    fn units(&self, len: usize) -> u32 {
+        let units = len.div_ceil(UNIT).clamp(1, self.total);
+        u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// Waits, in the order of asking, until there is room for `len` bytes.
+    async fn take(&self, len: usize) -> io::Result<OwnedSemaphorePermit> {
+        let units = Arc::clone(&self.units);
+        let permit = units.acquire_many_owned(self.units(len)).await;
+        permit.map_err(|_| io::Error::other("the budget is closed"))
+    }
+}
+
+/// A complete frame.
+#[derive(Debug)]
+pub struct Frame {
+    /// The fixed part of the header.
+    pub peek: Peek,
+    /// Header and body, without the length.
+    pub bytes: Bytes,
+    /// Its bytes in the budget.
+    pub permit: OwnedSemaphorePermit,
+}
+
+/// Reads frames from one connection.
+#[derive(Debug)]
+pub struct FrameReader {
+    half: OwnedReadHalf,
+    buffer: BytesMut,
+    /// Bytes of the last frame with its length: the next is probably like it.
+    expected: usize,
+    frame_max: usize,
+    budget: ByteBudget,
+    clock: Arc<dyn Clock>,
+}
+
+impl FrameReader {
+    /// Reads from `half`; no frame may have more than `frame_max` bytes (or the limit of its api).
+    pub fn new(
+        half: OwnedReadHalf,
+        frame_max: usize,
+        budget: ByteBudget,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            half,
+            buffer: BytesMut::new(),
+            expected: 0,
+            frame_max,
+            budget,
+            clock,
+        }
+    }
+
+    /// Completes when the next frame has begun (true) or the peer has closed (false). May be
+    /// dropped: nothing is lost.
+    ///
+    /// # Errors
+    /// If the socket failed.
+    pub async fn begun(&mut self) -> io::Result<bool> {
+        if self.buffer.is_empty() {
+            // The old buffer may be pinned by requests; a fresh one is made when bytes are there.
+            self.buffer = BytesMut::new();
+            return Ok(self.fill(LENGTH_LEN).await? > 0);
+        }
+        Ok(true)
+    }
+
+    /// The next frame, which has begun; `None` if the peer closed before its first byte.
+    ///
+    /// # Errors
+    /// See [`FrameError`]. The connection is of no use afterwards.
+    pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        while self.buffer.len() < LENGTH_LEN {
+            if self.fill(LENGTH_LEN).await? == 0 {
+                return match self.buffer.is_empty() {
+                    true => Ok(None),
+                    false => Err(FrameError::Truncated),
+                };
+            }
+        }
+        let claimed = i32::from_be_bytes([
+            self.buffer[0],
+            self.buffer[1],
+            self.buffer[2],
+            self.buffer[3],
+        ]);
+        let len = usize::try_from(claimed).map_err(|_| FrameError::Length(claimed))?;
+        if len < PEEK_LEN {
+            return Err(FrameError::Length(claimed));
+        }
+        let peek = self.peek(len).await?;
+        let permit = self.budget.take(len).await?;
+        let permit = self.body(LENGTH_LEN + len, permit).await?;
+        self.expected = LENGTH_LEN + len;
+        self.buffer.advance(LENGTH_LEN);
+        let bytes = self.buffer.split_to(len).freeze();
+        Ok(Some(Frame {
+            peek,
+            bytes,
+            permit,
+        }))
+    }
+
+    /// Reads the fixed header and checks the limit of its api.
+    async fn peek(&mut self, len: usize) -> Result<Peek, FrameError> {
+        let check = |max: usize| match len > max {
+            true => Err(FrameError::TooLarge { len, max }),
+            false => Ok(()),
+        };
+        check(self.frame_max)?;
+        while self.buffer.len() < LENGTH_LEN + PEEK_LEN {
+            if self.fill(LENGTH_LEN + PEEK_LEN).await? == 0 {
+                return Err(FrameError::Truncated);
+            }
+        }
+        let peek = header::peek(&self.buffer[LENGTH_LEN..]).ok_or(FrameError::Truncated)?;
+        check(header::frame_limit(peek.key))?;
+        Ok(peek)
+    }
+
+    /// Reads until `end` bytes are in the buffer.
+    async fn body(
+        &mut self,
+        end: usize,
+        mut permit: OwnedSemaphorePermit,
+    ) -> Result<OwnedSemaphorePermit, FrameError> {
+        while self.buffer.len() < end {
+            if end - self.buffer.len() > STALL_MIN {
+                permit = self.window(end, permit).await?;
+            } else if self.fill(end).await? == 0 {
+                return Err(FrameError::Truncated);
+            }
+        }
+        Ok(permit)
+    }
+
+    /// Reads for one stall window at most.
+    async fn window(
+        &mut self,
+        end: usize,
+        mut permit: OwnedSemaphorePermit,
+    ) -> Result<OwnedSemaphorePermit, FrameError> {
+        let start = self.buffer.len();
+        let mut timer = self.clock.sleep(STALL_WINDOW);
+        while self.buffer.len() < end {
+            let filled = tokio::select! {
+                biased;
+                filled = self.fill(end) => Some(filled?),
+                () = &mut timer => None,
+            };
+            match filled {
+                Some(0) => return Err(FrameError::Truncated),
+                Some(_) => {}
+                None if self.buffer.len() - start >= STALL_MIN => break,
+                None => {
+                    let whole = permit.num_permits();
+                    let missing = (end - self.buffer.len()) / UNIT;
+                    drop(permit.split(missing.min(whole)));
+                    self.half.readable().await?;
+                    let back = (whole - permit.num_permits()) * UNIT;
+                    permit.merge(self.budget.take(back).await?);
+                    break;
+                }
+            }
+        }
+        Ok(permit)
+    }
+
+    /// Reads once, with room up to `end` bytes where that many may be reserved. 0 is the end of
+    /// the stream. May be dropped: nothing is lost.
+    async fn fill(&mut self, end: usize) -> io::Result<usize> {
+        loop {
+            self.half.readable().await?;
+            self.make_room(end);
+            match self.half.try_read_buf(&mut self.buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // Readiness is a hint. An idle connection must not hold the room made for it.
+                    if self.buffer.is_empty() {
+                        self.buffer = BytesMut::new();
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Makes room for what is expected now: exactly the frame, or as much again as has arrived.
+    fn make_room(&mut self, end: usize) {
+        let len = self.buffer.len();
+        let capacity = self.buffer.capacity();
+        if capacity > len && capacity >= end.min(READ_AHEAD_MAX) {
+            return;
+        }
+        let target = match len {
+            0 if end <= LENGTH_LEN + PEEK_LEN => self.expected.clamp(READ_MIN, READ_AHEAD_MAX),
+            _ => end.max(READ_MIN).min(READ_AHEAD_MAX.max(2 * len)),
+        };
+        let mut larger = BytesMut::with_capacity(target);
+        larger.extend_from_slice(&self.buffer);
+        self.buffer = larger;
+    }
+}

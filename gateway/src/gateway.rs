@@ -1,0 +1,324 @@
+//! A whole broker in this process: sockets, stack, services, admin port. The library's entry.
+//!
+//! Up: sockets are bound (a port in use must not cost a claim), the broker comes up on its volume,
+//! then the sockets are served. Down: readiness fails, no connection is accepted, what is ordered
+//! is answered within a limit, the broker gives up what it owns.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+use store_adapter::local::{MemoryIdentity, ProcHost};
+use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::volume::{MemoryVolume, VolumeError};
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{self, Health};
+use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
+use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
+use crate::broker::{Advertised, Broker};
+use crate::config::{Config, ConfigError, ListenerConfig, Origin, Settings};
+use crate::connection::Shared;
+use crate::frame::ByteBudget;
+use crate::metrics::Metrics;
+use crate::server::{Listener, Server};
+use crate::stack;
+
+/// Why a broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A value is not allowed.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A socket could not be bound.
+    #[error("cannot listen on {address} ({key}): {source}")]
+    Bind {
+        /// The key that asks for it.
+        key: &'static str,
+        /// The address, as it was given.
+        address: String,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The data directory cannot be used.
+    #[error("data directory: {0}")]
+    Volume(#[from] VolumeError),
+    /// The broker did not come up.
+    #[error(transparent)]
+    Boot(#[from] BootError),
+}
+
+/// Where a running broker is reached. As JSON, the line of `--print-addresses`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Addresses {
+    /// HOST:PORT that is bound, of the first listener.
+    pub kafka: String,
+    /// HOST:PORT of the admin port.
+    pub admin: String,
+    /// What clients are told, by the name of the listener.
+    pub listeners: BTreeMap<String, String>,
+}
+
+/// A running broker.
+pub struct Gateway {
+    config: Config,
+    addresses: Addresses,
+    env: Env,
+    running: Running,
+    server: Server,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    stop_admin: CancellationToken,
+    admin: BoxFuture<'static, ()>,
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a broker that is to start.
+#[derive(Debug, Clone, Default)]
+pub struct Builder {
+    settings: Settings,
+}
+
+impl Builder {
+    /// Sets a key of the configuration, by its name in `docs/configuration.md`.
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.settings.set(key, value, Origin::Library);
+        self
+    }
+
+    /// Free ports, and nothing that outlives the process: for tests.
+    pub fn ephemeral(self) -> Self {
+        self.free_ports().set("store", "memory:")
+    }
+
+    /// Free ports on loopback.
+    pub fn free_ports(self) -> Self {
+        self.set("listeners", "PLAINTEXT://127.0.0.1:0")
+            .set("admin.listen", "127.0.0.1:0")
+    }
+
+    /// Keeps everything in `dir`.
+    pub fn data_dir(self, dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        self.set("log.dirs", &dir.to_string_lossy())
+    }
+
+    /// Starts the broker. Must be called on a tokio runtime with several workers.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(self) -> Result<Gateway, StartError> {
+        Gateway::start(Config::new(&self.settings)?).await
+    }
+}
+
+impl Gateway {
+    /// Begins with the defaults.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Starts a broker in the real environment.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        let env = Env::real();
+        let (sockets, listeners) = bind(&config.listeners)?;
+        let (admin_socket, admin_address) =
+            admin::bind(config.admin).map_err(|source| StartError::Bind {
+                key: "admin.listen",
+                address: config.admin.to_string(),
+                source,
+            })?;
+        let addresses = Addresses {
+            kafka: sockets
+                .first()
+                .map(|s| s.address.to_string())
+                .unwrap_or_default(),
+            admin: admin_address.to_string(),
+            listeners: listeners.iter().map(told).collect(),
+        };
+        let running = boot(&env, &config, listeners).await?;
+        let metrics = Arc::new(Metrics::new(config.durability(), config.store.scheme()));
+        let shared = Shared {
+            clock: Arc::clone(&env.clock),
+            metrics: Arc::clone(&metrics),
+            budget: ByteBudget::new(config.queued_bytes),
+            frame_max: config.frame_max,
+            drain: CancellationToken::new(),
+        };
+        let status = running.node.status();
+        let health = Health::new(
+            env.clone(),
+            status,
+            Arc::clone(&metrics),
+            shared.budget.clone(),
+        );
+        let stop_admin = CancellationToken::new();
+        let beat = Arc::clone(&health).beat_until(stop_admin.clone());
+        drop(env.runtime.spawn("beat", Box::pin(beat)));
+        let admin = admin::serve(&env, admin_socket, Arc::clone(&health), stop_admin.clone());
+        let service = Service(Arc::clone(&running.broker));
+        let stack = stack::compose(service, &metrics, &env.clock);
+        let server = Server::start(sockets, &stack, &env, shared, config.limits.clone());
+        Ok(Self {
+            config,
+            addresses,
+            env,
+            running,
+            server,
+            metrics,
+            health,
+            stop_admin,
+            admin,
+        })
+    }
+
+    /// Where it is reached.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The services, for tests that look behind the sockets.
+    pub fn broker(&self) -> &Arc<Broker> {
+        &self.running.broker
+    }
+
+    /// What the process counts.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Clock, tasks, randomness.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// Completes when another process has taken over what this one owned: it serves nothing any
+    /// more and should end.
+    pub async fn fenced(&self) {
+        let mut status = self.running.node.status();
+        // The sender lives as long as the node.
+        while !self.running.is_fenced() {
+            if status.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Stops in order; see the module. True if every request was answered in time.
+    pub async fn shutdown(self) -> bool {
+        self.health.drain();
+        self.running.broker.begin_stop();
+        let complete = self.server.drain(self.config.drain).await;
+        if !complete {
+            tracing::warn!("some requests were not answered in time");
+        }
+        self.running.stop().await;
+        self.stop_admin.cancel();
+        self.admin.await;
+        complete
+    }
+}
+
+/// The broker behind the stack.
+#[derive(Debug, Clone)]
+struct Service(Arc<Broker>);
+
+impl ApiService for Service {
+    fn call(
+        &self,
+        ctx: RequestContext,
+        request: ApiRequest,
+    ) -> BoxFuture<'static, Staged<ApiResponse>> {
+        // The first stage of every api of today waits for nothing.
+        let broker = Arc::clone(&self.0);
+        Box::pin(async move { broker.call(&ctx, request) })
+    }
+}
+
+fn told(listener: &NamedListener) -> (String, String) {
+    let Advertised { host, port } = &listener.advertised;
+    let host = match host.contains(':') {
+        true => format!("[{host}]"),
+        false => host.clone(),
+    };
+    (listener.name.clone(), format!("{host}:{port}"))
+}
+
+/// Binds every listener; a port 0 that clients would be told becomes the one that was taken.
+fn bind(listeners: &[ListenerConfig]) -> Result<(Vec<Listener>, Vec<NamedListener>), StartError> {
+    let mut sockets = Vec::new();
+    let mut named = Vec::new();
+    for listener in listeners {
+        let socket = bind_one(listener).map_err(|source| StartError::Bind {
+            key: "listeners",
+            address: format!("{}:{}", listener.bind.host, listener.bind.port),
+            source,
+        })?;
+        let port = match listener.advertised.port {
+            0 => socket.address.port(),
+            port => port,
+        };
+        let host = listener.advertised.host.clone();
+        named.push(NamedListener {
+            name: listener.name.clone(),
+            advertised: Advertised { host, port },
+        });
+        sockets.push(socket);
+    }
+    Ok((sockets, named))
+}
+
+fn bind_one(listener: &ListenerConfig) -> io::Result<Listener> {
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for address in listener.bind.bind_addresses()? {
+        match Listener::bind(address) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+async fn boot(
+    env: &Env,
+    config: &Config,
+    listeners: Vec<NamedListener>,
+) -> Result<Running, StartError> {
+    let outside = match config.store {
+        StoreKind::Sled => Outside::real(config.data_dir.clone(), &config.index_dir)?,
+        // Topics that outlived their records would show logs that lost everything.
+        StoreKind::Memory => Outside {
+            volume: Arc::new(MemoryVolume::new()),
+            host: Arc::new(ProcHost),
+            identity: Arc::new(MemoryIdentity::default()),
+        },
+    };
+    let boot = BootConfig {
+        broker_id: config.broker_id,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        shards: 1,
+        store: config.store.clone(),
+        flush: config.flush,
+        journal_segment_bytes: config.journal_segment_bytes,
+        listeners,
+        broker: config.broker.clone(),
+    };
+    Ok(Running::start(env.clone(), outside, boot).await?)
+}

@@ -1,0 +1,82 @@
+//! The error codes inside a response, for counting, and their names in Kafka's spelling.
+
+use kafka_protocol::error::ResponseError;
+
+use crate::api::ApiResponse;
+
+/// Calls `count` with every error code in `response` that is not 0.
+pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
+    let mut visit = |code: i16| {
+        if code != 0 {
+            count(code);
+        }
+    };
+    match response {
+        ApiResponse::Produce(r) => {
+            let partitions = r.responses.iter().flat_map(|t| &t.partition_responses);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::Fetch(r) => {
+            visit(r.error_code);
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::ListOffsets(r) => {
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::Metadata(r) => {
+            visit(r.error_code);
+            for topic in &r.topics {
+                visit(topic.error_code);
+                topic.partitions.iter().for_each(|p| visit(p.error_code));
+            }
+        }
+        ApiResponse::FindCoordinator(r) => {
+            visit(r.error_code);
+            r.coordinators.iter().for_each(|c| visit(c.error_code));
+        }
+        ApiResponse::ApiVersions(r) => visit(r.error_code),
+        ApiResponse::CreateTopics(r) => r.topics.iter().for_each(|t| visit(t.error_code)),
+        ApiResponse::DeleteTopics(r) => r.responses.iter().for_each(|t| visit(t.error_code)),
+        ApiResponse::InitProducerId(r) => visit(r.error_code),
+    }
+}
+
+/// Kafka's name of an error, as `NOT_COORDINATOR`; `UNKNOWN` for a number without a name, so that
+/// the label stays bounded.
+pub(super) fn name(code: i16) -> String {
+    match ResponseError::try_from_code(code) {
+        None | Some(ResponseError::Unknown(_)) => "UNKNOWN".to_owned(),
+        Some(error) => upper_snake(&format!("{error:?}")),
+    }
+}
+
+fn upper_snake(camel: &str) -> String {
+    let mut out = String::with_capacity(camel.len() + 8);
+    for c in camel.chars() {
+        if c.is_ascii_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(c.to_ascii_uppercase());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_kafka() {
+        for (code, expected) in [
+            (-1, "UNKNOWN_SERVER_ERROR"),
+            (3, "UNKNOWN_TOPIC_OR_PARTITION"),
+            (45, "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+            (47, "INVALID_PRODUCER_EPOCH"),
+            (9999, "UNKNOWN"),
+        ] {
+            assert_eq!(name(code), expected);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What the process counts, for `/metrics`.
+//!
+//! Handles are typed and resolved once at start: no lookup by name on the path of a request. No
+//! label ever comes from a client: client ids and transactional ids would be unbounded.
+
+mod errors;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::api::{ApiResponse, api_table};
+
+type Label = (&'static str, &'static str);
+type ErrorLabels = [(&'static str, String); 2];
+
+/// Every handle; cheap to share.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// By key; see [`Metrics::api`].
+    apis: Vec<Option<Arc<ApiMetrics>>>,
+    /// Requests of keys that are not offered.
+    unknown_api: Arc<ApiMetrics>,
+    errors: Family<ErrorLabels, Counter>,
+    /// Open connections.
+    pub connections: Gauge,
+    /// Connections accepted.
+    pub connections_opened: Counter,
+    /// Connections refused by a limit.
+    pub connections_rejected: Counter,
+    /// Connections closed without an answer to a request.
+    pub connections_aborted: Counter,
+    /// Bytes of complete frames received.
+    pub bytes_in: Counter,
+    /// Bytes written to sockets.
+    pub bytes_out: Counter,
+    /// Bytes of requests in memory, in the units of the budget.
+    pub inflight_bytes: Gauge,
+    /// How Produce batches were classified.
+    pub produce_classified: ProduceClassified,
+    /// What the store did.
+    pub store: StoreMetrics,
+}
+
+/// Handles of one api.
+#[derive(Debug)]
+pub struct ApiMetrics {
+    /// Requests, answered or not.
+    pub requests: Counter,
+    /// Requests between the end of their frame and their answer.
+    pub inflight: Gauge,
+    /// Seconds between the end of the frame and the answer.
+    pub seconds: Histogram,
+}
+
+/// Batches of Produce by their class.
+#[derive(Debug, Clone, Default)]
+pub struct ProduceClassified {
+    /// Queued for commit.
+    pub accept: Counter,
+    /// Answered from the window.
+    pub duplicate: Counter,
+    /// Refused with 45.
+    pub out_of_order: Counter,
+    /// Refused with 47.
+    pub fenced: Counter,
+    /// Refused for another reason.
+    pub invalid: Counter,
+}
+
+/// Counters of the store, filled by whoever commits.
+#[derive(Debug, Clone, Default)]
+pub struct StoreMetrics {
+    /// Syncs of journal files.
+    pub fsyncs: Counter,
+    /// Commit rounds.
+    pub commits: Counter,
+    /// Bytes of committed batches.
+    pub bytes: Counter,
+}
+
+impl Metrics {
+    /// Registers everything. `durability` is the flush policy in force, `store` its scheme.
+    pub fn new(durability: &'static str, store: &'static str) -> Self {
+        let mut registry = Registry::with_prefix("fencepost");
+        let (apis, unknown_api) = register_apis(&mut registry);
+        let errors = Family::<ErrorLabels, Counter>::default();
+        let help = "Error codes in answers by api";
+        registry.register("request_errors", help, errors.clone());
+        register_info(&mut registry, durability, store);
+        let r = &mut registry;
+        Self {
+            connections: gauge(r, "connections", "Open connections", None),
+            connections_opened: counter(r, "connections_opened", "Connections accepted", None),
+            connections_rejected: counter(
+                r,
+                "connections_rejected",
+                "Connections refused by a limit",
+                None,
+            ),
+            connections_aborted: counter(
+                r,
+                "connections_aborted",
+                "Connections closed without an answer to a request",
+                None,
+            ),
+            bytes_in: counter(r, "received", "Bytes of frames received", Some(Unit::Bytes)),
+            bytes_out: counter(r, "sent", "Bytes written to clients", Some(Unit::Bytes)),
+            inflight_bytes: gauge(
+                r,
+                "requests_in_memory",
+                "Bytes of requests that are not answered yet",
+                Some(Unit::Bytes),
+            ),
+            produce_classified: register_classified(r),
+            store: StoreMetrics {
+                fsyncs: counter(r, "store_fsyncs", "Syncs of journal files", None),
+                commits: counter(r, "store_commits", "Commit rounds", None),
+                bytes: counter(r, "store_committed", "Bytes committed", Some(Unit::Bytes)),
+            },
+            apis,
+            unknown_api,
+            errors,
+            registry,
+        }
+    }
+
+    /// The handles of `key`; all keys that are not offered share one.
+    pub fn api(&self, key: i16) -> &Arc<ApiMetrics> {
+        let row = usize::try_from(key).ok().and_then(|key| self.apis.get(key));
+        row.and_then(Option::as_ref).unwrap_or(&self.unknown_api)
+    }
+
+    /// Counts the error codes in `response`.
+    pub fn count_errors(&self, response: &ApiResponse) {
+        errors::for_each(response, &mut |code| {
+            let labels = [
+                ("api", response.name().to_owned()),
+                ("error", errors::name(code)),
+            ];
+            self.errors.get_or_create(&labels).inc();
+        });
+    }
+
+    /// The OpenMetrics text.
+    ///
+    /// # Errors
+    /// Only if a formatter fails, which the standard ones do not.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+fn register_apis(registry: &mut Registry) -> (Vec<Option<Arc<ApiMetrics>>>, Arc<ApiMetrics>) {
+    let requests = Family::<[Label; 1], Counter>::default();
+    let inflight = Family::<[Label; 1], Gauge>::default();
+    // 100 us to 13 s.
+    let seconds = Family::<[Label; 1], Histogram>::new_with_constructor(|| {
+        Histogram::new(exponential_buckets(0.0001, 2.0, 18))
+    });
+    registry.register("requests", "Requests by api", requests.clone());
+    let help = "Requests that are not answered yet";
+    registry.register("requests_inflight", help, inflight.clone());
+    let help = "Time from the last byte of a request to its answer";
+    registry.register_with_unit("request", help, Unit::Seconds, seconds.clone());
+    let handles = |name: &'static str| {
+        let label = [("api", name)];
+        Arc::new(ApiMetrics {
+            requests: requests.get_or_create_owned(&label),
+            inflight: inflight.get_or_create_owned(&label),
+            seconds: seconds.get_or_create_owned(&label),
+        })
+    };
+    let mut apis = Vec::new();
+    for api in api_table() {
+        let index = usize::try_from(api.key).unwrap_or(0);
+        apis.resize(apis.len().max(index + 1), None);
+        apis[index] = Some(handles(api.name));
+    }
+    (apis, handles("unknown"))
+}
+
+fn register_info(registry: &mut Registry, durability: &'static str, store: &'static str) {
+    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "Version of the process", build);
+    let info = Info::new([("flush_policy", durability), ("store", store)]);
+    registry.register("durability", "What an acknowledgement means", info);
+}
+
+fn register_classified(registry: &mut Registry) -> ProduceClassified {
+    let family = Family::<[Label; 1], Counter>::default();
+    let help = "Batches of Produce by class";
+    registry.register("produce_classified", help, family.clone());
+    let class = |result| family.get_or_create_owned(&[("result", result)]);
+    ProduceClassified {
+        accept: class("accept"),
+        duplicate: class("duplicate"),
+        out_of_order: class("out_of_order"),
+        fenced: class("fenced"),
+        invalid: class("invalid"),
+    }
+}
+
+fn counter(r: &mut Registry, name: &str, help: &str, unit: Option<Unit>) -> Counter {
+    let counter = Counter::<u64, AtomicU64>::default();
+    match unit {
+        Some(unit) => r.register_with_unit(name, help, unit, counter.clone()),
+        None => r.register(name, help, counter.clone()),
+    }
+    counter
+}
+
+fn gauge(r: &mut Registry, name: &str, help: &str, unit: Option<Unit>) -> Gauge {
+    let gauge = Gauge::default();
+    match unit {
+        Some(unit) => r.register_with_unit(name, help, unit, gauge.clone()),
+        None => r.register(name, help, gauge.clone()),
+    }
+    gauge
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::{ApiVersionsResponse, MetadataResponse};
+
+    use super::*;
+
+    #[test]
+    fn the_text_holds_true_numbers() {
+        let metrics = Metrics::new("fsync", "sled");
+        metrics.api(3).requests.inc();
+        metrics.api(9999).requests.inc();
+        metrics.bytes_in.inc_by(12);
+        metrics.produce_classified.accept.inc();
+        let denied = ApiVersionsResponse::default().with_error_code(35);
+        metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
+        metrics.count_errors(&ApiResponse::Metadata(
+            Box::new(MetadataResponse::default()),
+        ));
+        let text = metrics.encode().unwrap();
+        for line in [
+            "fencepost_requests_total{api=\"Metadata\"} 1",
+            "fencepost_requests_total{api=\"unknown\"} 1",
+            "fencepost_received_bytes_total 12",
+            "fencepost_produce_classified_total{result=\"accept\"} 1",
+            "fencepost_request_errors_total{api=\"ApiVersions\",error=\"UNSUPPORTED_VERSION\"} 1",
+            "fencepost_durability_info{flush_policy=\"fsync\",store=\"sled\"} 1",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");
+        }
+        assert!(!text.contains("api=\"Metadata\",error"));
+    }
+}

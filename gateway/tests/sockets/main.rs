@@ -1,0 +1,372 @@
+//! The shell over real sockets, with a service that the test controls.
+
+mod kit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway::api::{ApiRequest, ApiResponse, CloseReason, Staged};
+use kafka_protocol::messages::{ApiVersionsResponse, MetadataResponse};
+use kafka_protocol::protocol::{Decodable, StrBytes};
+use kit::{Kit, api_versions_v3, frame, metadata};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[tokio::test]
+async fn api_versions_is_answered() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    client.write_all(&api_versions_v3(41)).await.unwrap();
+    let mut answer = kit::answer(&mut client).await.unwrap();
+    assert_eq!(answer.correlation_id, 41);
+    let response = ApiVersionsResponse::decode(&mut answer.body, 3).unwrap();
+    assert_eq!(response.error_code, 0);
+    assert!(
+        response
+            .api_keys
+            .iter()
+            .any(|api| api.api_key == 18 && api.max_version == 4)
+    );
+    assert_eq!(kit.software(), Some("raw 1.0".to_owned()));
+}
+
+#[tokio::test]
+async fn an_unknown_api_versions_steps_down_and_the_connection_goes_on() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    client
+        .write_all(&frame(18, 99, 1, b"\x01junk"))
+        .await
+        .unwrap();
+    let answer = kit::answer(&mut client).await.unwrap();
+    // 35, one key: 18 from 0 to 4, in version 0.
+    assert_eq!(&answer.body[..], b"\0\x23\0\0\0\x01\0\x12\0\0\0\x04");
+    client.write_all(&api_versions_v3(2)).await.unwrap();
+    assert_eq!(kit::answer(&mut client).await.unwrap().correlation_id, 2);
+}
+
+#[tokio::test]
+async fn answers_leave_in_request_order_whatever_order_they_complete_in() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    let five: Vec<u8> = (1..=5).flat_map(metadata).collect();
+    client.write_all(&five).await.unwrap();
+    // All five are ordered although none is answered.
+    let mut calls = Vec::new();
+    for _ in 0..5 {
+        calls.push(kit.next_call().await);
+    }
+    for call in calls.into_iter().rev() {
+        call.answer();
+    }
+    for expected in 1..=5 {
+        assert_eq!(
+            kit::answer(&mut client).await.unwrap().correlation_id,
+            expected
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_frame_may_come_byte_by_byte_and_two_in_one_write() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    for byte in api_versions_v3(1) {
+        client.write_all(&[byte]).await.unwrap();
+    }
+    assert_eq!(kit::answer(&mut client).await.unwrap().correlation_id, 1);
+    let two = [api_versions_v3(2), api_versions_v3(3)].concat();
+    client.write_all(&two).await.unwrap();
+    assert_eq!(kit::answer(&mut client).await.unwrap().correlation_id, 2);
+    assert_eq!(kit::answer(&mut client).await.unwrap().correlation_id, 3);
+}
+
+#[tokio::test]
+async fn the_pipeline_is_bounded() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    let many: Vec<u8> = (0..64).flat_map(metadata).collect();
+    client.write_all(&many).await.unwrap();
+    let mut calls = std::collections::VecDeque::new();
+    // The queue, one in the hands of the writer, one waiting for room in the queue.
+    for _ in 0..gateway::connection::PIPELINE_MAX + 2 {
+        calls.push_back(kit.next_call().await);
+    }
+    assert!(kit.no_call().await, "the reader reads on");
+    for expected in 0..64 {
+        calls.pop_front().unwrap().answer();
+        assert_eq!(
+            kit::answer(&mut client).await.unwrap().correlation_id,
+            expected
+        );
+        if calls.len() + expected_usize(expected) + 1 < 64 {
+            calls.push_back(kit.next_call().await);
+        }
+    }
+}
+
+fn expected_usize(n: i32) -> usize {
+    usize::try_from(n).unwrap()
+}
+
+#[tokio::test]
+async fn half_closed_clients_still_get_their_answers() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    client
+        .write_all(&[metadata(1), metadata(2)].concat())
+        .await
+        .unwrap();
+    client.shutdown().await.unwrap();
+    let (one, two) = (kit.next_call().await, kit.next_call().await);
+    two.answer();
+    one.answer();
+    assert_eq!(kit::answer(&mut client).await.unwrap().correlation_id, 1);
+    assert_eq!(kit::answer(&mut client).await.unwrap().correlation_id, 2);
+    assert!(kit::answer(&mut client).await.is_none(), "then it closes");
+    kit.until_connections(0).await;
+}
+
+#[tokio::test]
+async fn frames_that_are_no_requests_close_the_connection_after_earlier_answers() {
+    let kit = Kit::start().await;
+    let bad: Vec<(&str, Vec<u8>)> = vec![
+        ("negative length", vec![0xff, 0xff, 0xff, 0xff]),
+        ("length 0", vec![0, 0, 0, 0]),
+        ("length 4", vec![0, 0, 0, 4, 0, 3, 0, 1]),
+        ("http", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+        ("tls", vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]),
+        ("over the limit of its api", {
+            let mut huge = (9 * 1024 * 1024_i32).to_be_bytes().to_vec();
+            huge.extend_from_slice(&[0, 3, 0, 1, 0, 0, 0, 9]);
+            huge
+        }),
+        (
+            "client id missing",
+            vec![0, 0, 0, 8, 0, 3, 0, 1, 0, 0, 0, 9],
+        ),
+        ("client id too long", frame(3, 1, 9, b"")[..14].to_vec()),
+        ("unknown key", frame(9999, 0, 9, b"")),
+        ("removed key", frame(4, 0, 9, b"")),
+        ("old produce", frame(0, 2, 9, b"")),
+        (
+            "array length beyond the body",
+            frame(3, 1, 9, b"\x7f\xff\xff\xff"),
+        ),
+        ("truncated body", frame(3, 1, 9, b"\0\0\0\x01\0\x09x")),
+    ];
+    for (what, bytes) in bad {
+        let mut client = kit.connect().await;
+        client.write_all(&api_versions_v3(8)).await.unwrap();
+        client.write_all(&bytes).await.unwrap();
+        if what == "client id too long" {
+            client.shutdown().await.unwrap();
+        }
+        let first = kit::answer(&mut client).await;
+        assert_eq!(first.map(|answer| answer.correlation_id), Some(8), "{what}");
+        assert!(kit::answer(&mut client).await.is_none(), "{what}");
+    }
+    kit.until_connections(0).await;
+}
+
+#[tokio::test]
+async fn a_claimed_length_takes_neither_memory_nor_the_budget_for_long() {
+    let kit = Kit::with(|setup| setup.budget = 64 * 1024 * 1024).await;
+    let mut liars = Vec::new();
+    for _ in 0..4 {
+        let mut client = kit.connect().await;
+        let mut claim = (50 * 1024 * 1024_i32).to_be_bytes().to_vec();
+        claim.extend_from_slice(&[0, 0, 0, 9, 0, 0, 0, 1]);
+        client.write_all(&claim).await.unwrap();
+        liars.push(client);
+    }
+    // The budget holds one such frame; all the same an honest one of 20 MiB gets through.
+    let mut honest = kit.connect().await;
+    let body = vec![0_u8; 20 * 1024 * 1024];
+    let send = async {
+        // A Produce whose body is garbage: it is refused once it has arrived whole.
+        let closed = honest.write_all(&frame(0, 9, 1, &body)).await;
+        drop(closed);
+        kit::answer(&mut honest).await
+    };
+    assert!(
+        tokio::time::timeout(Duration::from_secs(30), send)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(kit.connections(), 4, "the liars are still waiting");
+}
+
+#[tokio::test]
+async fn large_frames_arrive_whole() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    // Client ids may be long: 100 topics of 32,000 bytes each make 3 MB.
+    let mut body = 100_i32.to_be_bytes().to_vec();
+    for _ in 0..100 {
+        body.extend_from_slice(&32_000_i16.to_be_bytes());
+        body.extend_from_slice(&[b'x'; 32_000]);
+    }
+    let (mut read, mut write) = client.split();
+    let bytes = [frame(3, 1, 1, &body), metadata(2)].concat();
+    write.write_all(&bytes).await.unwrap();
+    let call = kit.next_call().await;
+    let ApiRequest::Metadata(request) = call.request() else {
+        panic!("not Metadata");
+    };
+    assert_eq!(request.topics.as_ref().map(Vec::len), Some(100));
+    call.answer();
+    kit.next_call().await.answer();
+    let mut both = [0; 2];
+    for id in &mut both {
+        *id = kit::answer(&mut read).await.unwrap().correlation_id;
+    }
+    assert_eq!(both, [1, 2]);
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_every_byte_and_a_stuck_one_is_closed() {
+    let kit = Kit::with(|setup| {
+        setup.limits.write_stall = Duration::from_secs(2);
+    })
+    .await;
+    let response = || {
+        // About 4 MB: more than the socket buffers hold.
+        let name = StrBytes::from_string("c".repeat(4_000_000));
+        ApiResponse::Metadata(Box::new(
+            MetadataResponse::default().with_cluster_id(Some(name)),
+        ))
+    };
+    let mut slow = kit.connect().await;
+    slow.write_all(&frame(3, 9, 1, b"\x01\0\0\0\0"))
+        .await
+        .unwrap();
+    kit.next_call().await.answer_with(response());
+    let mut received = 0;
+    let mut chunk = vec![0; 256 * 1024];
+    while received < 4_000_000 {
+        let n = slow.read(&mut chunk).await.unwrap();
+        assert!(n > 0);
+        received += n;
+    }
+    let mut stuck = kit.connect().await;
+    for id in 0..8 {
+        stuck
+            .write_all(&frame(3, 9, id, b"\x01\0\0\0\0"))
+            .await
+            .unwrap();
+        kit.next_call().await.answer_with(response());
+    }
+    kit.until_connections(1).await;
+    drop(slow);
+    kit.until_connections(0).await;
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_unless_an_answer_is_owed() {
+    let kit = Kit::with(|setup| setup.limits.idle = Duration::from_millis(1500)).await;
+    let mut waiting = kit.connect().await;
+    waiting.write_all(&metadata(1)).await.unwrap();
+    let call = kit.next_call().await;
+    let mut idle = kit.connect().await;
+    assert!(kit::answer(&mut idle).await.is_none());
+    call.answer();
+    assert_eq!(kit::answer(&mut waiting).await.unwrap().correlation_id, 1);
+    assert!(
+        kit::answer(&mut waiting).await.is_none(),
+        "now it is idle too"
+    );
+}
+
+#[tokio::test]
+async fn connections_over_a_limit_are_closed_at_once() {
+    let kit = Kit::with(|setup| setup.limits.connections_per_ip = 2).await;
+    let (mut one, _two) = (kit.connect().await, kit.connect().await);
+    kit.until_connections(2).await;
+    let mut three = kit.connect().await;
+    assert!(kit::answer(&mut three).await.is_none());
+    one.write_all(&api_versions_v3(1)).await.unwrap();
+    assert!(kit::answer(&mut one).await.is_some());
+    drop(one);
+    kit.until_connections(1).await;
+    let mut again = kit.connect().await;
+    again.write_all(&api_versions_v3(1)).await.unwrap();
+    assert!(kit::answer(&mut again).await.is_some());
+}
+
+#[tokio::test]
+async fn a_drain_finishes_what_is_ordered_and_reads_no_more() {
+    let kit = Arc::new(Kit::start().await);
+    let mut client = kit.connect().await;
+    client.write_all(&metadata(1)).await.unwrap();
+    let call = kit.next_call().await;
+    let draining = Arc::clone(&kit);
+    let drain = tokio::spawn(async move { draining.drain(Duration::from_secs(20)).await });
+    kit.until_refusing().await;
+    client.write_all(&metadata(2)).await.unwrap();
+    call.answer();
+    assert_eq!(kit::answer(&mut client).await.unwrap().correlation_id, 1);
+    assert!(kit::answer(&mut client).await.is_none());
+    assert!(drain.await.unwrap(), "nothing was left");
+    assert!(kit.no_call().await);
+}
+
+#[tokio::test]
+async fn a_drain_is_bounded() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    client.write_all(&metadata(1)).await.unwrap();
+    let _never_answered = kit.next_call().await;
+    assert!(!kit.drain(Duration::from_millis(50)).await);
+    assert!(kit::answer(&mut client).await.is_none());
+    assert_eq!(kit.connections(), 0);
+}
+
+#[tokio::test]
+async fn closes_silence_and_panics_of_the_service() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    client
+        .write_all(&[metadata(1), metadata(2)].concat())
+        .await
+        .unwrap();
+    kit.next_staged().await.send(Staged::Silent).unwrap();
+    kit.next_call().await.answer();
+    assert_eq!(
+        kit::answer(&mut client).await.unwrap().correlation_id,
+        2,
+        "1 has no answer"
+    );
+    client.write_all(&metadata(3)).await.unwrap();
+    let reason = CloseReason::UnacknowledgedError(3);
+    kit.next_staged().await.send(Staged::Close(reason)).unwrap();
+    assert!(kit::answer(&mut client).await.is_none());
+
+    let mut client = kit.connect().await;
+    client.write_all(&metadata(4)).await.unwrap();
+    let panics = Staged::Later(Box::pin(async {
+        let lazy: fn() -> ApiResponse = || panic!("a defect in the second stage");
+        lazy()
+    }));
+    kit.next_staged().await.send(panics).unwrap();
+    assert!(kit::answer(&mut client).await.is_none());
+    let mut other = kit.connect().await;
+    other.write_all(&api_versions_v3(5)).await.unwrap();
+    assert!(
+        kit::answer(&mut other).await.is_some(),
+        "the process goes on"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_goes_away_cancels_no_first_stage() {
+    let kit = Kit::start().await;
+    let mut client = kit.connect().await;
+    client.write_all(&metadata(1)).await.unwrap();
+    let staged = kit.next_staged().await;
+    drop(client);
+    // The first stage is still awaited by the reader: it can be completed.
+    let answer = kit::metadata_response();
+    assert!(staged.send(Staged::Now(answer)).is_ok());
+    kit.until_connections(0).await;
+}

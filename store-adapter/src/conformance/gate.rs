@@ -1,0 +1,128 @@
+//! A volume that can be shut like a killed process, and that counts the syncs of journal files.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use crate::volume::{DirEntry, Space, Volume, VolumeFile, VolumeFuture, VolumePath};
+
+/// One broker's way to a volume. Once shut, no step does anything or ever answers.
+#[derive(Debug, Clone)]
+pub struct GateVolume {
+    inner: Arc<dyn Volume>,
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    shut: AtomicBool,
+    syncs: Arc<AtomicU64>,
+}
+
+impl Gate {
+    async fn pass<T>(&self, step: VolumeFuture<'_, T>) -> Result<T, crate::volume::VolumeError> {
+        if self.shut.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        step.await
+    }
+}
+
+impl GateVolume {
+    /// A way to `inner`; `syncs` counts the syncs of journal files.
+    pub fn new(inner: Arc<dyn Volume>, syncs: Arc<AtomicU64>) -> Self {
+        let shut = AtomicBool::new(false);
+        Self {
+            inner,
+            gate: Arc::new(Gate { shut, syncs }),
+        }
+    }
+
+    /// Shuts it: the broker is dead.
+    pub fn shut(&self) {
+        self.gate.shut.store(true, Ordering::SeqCst);
+    }
+
+    fn file<'a>(
+        &'a self,
+        path: &VolumePath,
+        open: VolumeFuture<'a, Arc<dyn VolumeFile>>,
+    ) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        let journal = path.file_name().strip_suffix(".log").is_some();
+        Box::pin(async move {
+            let inner = self.gate.pass(open).await?;
+            let gate = Arc::clone(&self.gate);
+            let file: Arc<dyn VolumeFile> = Arc::new(GateFile {
+                inner,
+                gate,
+                journal,
+            });
+            Ok(file)
+        })
+    }
+}
+
+impl Volume for GateVolume {
+    fn create_new<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        self.file(path, self.inner.create_new(path))
+    }
+    fn open<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        self.file(path, self.inner.open(path))
+    }
+    fn open_write<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        self.file(path, self.inner.open_write(path))
+    }
+    fn read<'a>(&'a self, path: &'a VolumePath, max: u64) -> VolumeFuture<'a, Bytes> {
+        Box::pin(self.gate.pass(self.inner.read(path, max)))
+    }
+    fn rename<'a>(&'a self, from: &'a VolumePath, to: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        Box::pin(self.gate.pass(self.inner.rename(from, to)))
+    }
+    fn remove<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        Box::pin(self.gate.pass(self.inner.remove(path)))
+    }
+    fn remove_dir<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        Box::pin(self.gate.pass(self.inner.remove_dir(path)))
+    }
+    fn list<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, Vec<DirEntry>> {
+        Box::pin(self.gate.pass(self.inner.list(dir)))
+    }
+    fn create_dir_all<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        Box::pin(self.gate.pass(self.inner.create_dir_all(dir)))
+    }
+    fn sync_dir<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        Box::pin(self.gate.pass(self.inner.sync_dir(dir)))
+    }
+    fn space(&self) -> VolumeFuture<'_, Space> {
+        Box::pin(self.gate.pass(self.inner.space()))
+    }
+}
+
+#[derive(Debug)]
+struct GateFile {
+    inner: Arc<dyn VolumeFile>,
+    gate: Arc<Gate>,
+    journal: bool,
+}
+
+impl VolumeFile for GateFile {
+    fn write_at<'a>(&'a self, offset: u64, parts: &'a [Bytes]) -> VolumeFuture<'a, ()> {
+        Box::pin(self.gate.pass(self.inner.write_at(offset, parts)))
+    }
+    fn read_at(&self, offset: u64, len: usize) -> VolumeFuture<'_, Bytes> {
+        Box::pin(self.gate.pass(self.inner.read_at(offset, len)))
+    }
+    fn sync_data(&self) -> VolumeFuture<'_, ()> {
+        if self.journal {
+            self.gate.syncs.fetch_add(1, Ordering::SeqCst);
+        }
+        Box::pin(self.gate.pass(self.inner.sync_data()))
+    }
+    fn allocate(&self, len: u64) -> VolumeFuture<'_, ()> {
+        Box::pin(self.gate.pass(self.inner.allocate(len)))
+    }
+    fn size(&self) -> VolumeFuture<'_, u64> {
+        Box::pin(self.gate.pass(self.inner.size()))
+    }
+}

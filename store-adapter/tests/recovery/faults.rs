@@ -1,0 +1,230 @@
+//! Failing writes and syncs, a full disk, a take-over at the worst moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use store_adapter::ids::{LeaderEpoch, ShardId};
+use store_adapter::journal::MemoryIndex;
+use store_adapter::runtime::BoxFuture;
+use store_adapter::store::{LogStore, StoreError};
+use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
+use tokio::sync::Notify;
+
+use crate::support::{EPOCH, SHARD, add, log, open, read_all, store_on, submit, submit_sized};
+
+/// Does to journal files what it is told to.
+#[derive(Debug, Default)]
+struct Faults {
+    /// What the next step of this kind on a journal file answers.
+    next: Mutex<Vec<(StepOp, StepOutcome)>>,
+    /// Whether the claim checks wait.
+    hold_checks: AtomicBool,
+    /// A claim check waits.
+    waits: Notify,
+    go_on: Arc<Notify>,
+}
+
+impl Faults {
+    fn next(&self, op: StepOp, outcome: StepOutcome) {
+        self.next.lock().push((op, outcome));
+    }
+}
+
+impl StepHook for Faults {
+    fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
+        let current = step.path.file_name() == "current.json" && step.op == StepOp::Read;
+        if current && self.hold_checks.swap(false, Ordering::SeqCst) {
+            self.waits.notify_one();
+            let go_on = Arc::clone(&self.go_on);
+            return Box::pin(async move {
+                go_on.notified().await;
+                StepOutcome::Proceed
+            });
+        }
+        let mut outcome = StepOutcome::Proceed;
+        if step.path.as_str().ends_with(".log") {
+            let mut next = self.next.lock();
+            if let Some(at) = next.iter().position(|(op, _)| *op == step.op) {
+                outcome = next.remove(at).1;
+            }
+        }
+        Box::pin(std::future::ready(outcome))
+    }
+}
+
+fn empty() -> Arc<MemoryIndex> {
+    Arc::default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_sync_is_uncertain_and_the_journal_goes_on_in_a_new_file() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let store = store_on(&mount, &empty());
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    submit(&store, 0, 0, 1).await.unwrap();
+    let steps = [
+        (StepOp::SyncData, StepOutcome::Fail(StepFault::Io)),
+        (StepOp::SyncData, StepOutcome::FailAfter(StepFault::Io)),
+        (StepOp::WriteAt, StepOutcome::Fail(StepFault::Io)),
+        (StepOp::WriteAt, StepOutcome::FailAfter(StepFault::Io)),
+        (
+            StepOp::WriteAt,
+            StepOutcome::FailPartly {
+                bytes: 90,
+                fault: StepFault::NoSpace,
+            },
+        ),
+    ];
+    for (end, (op, outcome)) in (1..).zip(steps) {
+        faults.next(op, outcome);
+        let failed = submit(&store, 0, end, 77).await;
+        assert_eq!(failed, Err(StoreError::Uncertain { fenced: false }));
+        let state = store.acquire(log(0), EPOCH).await.unwrap();
+        assert_eq!(state.bounds.end, end);
+        submit(&store, 0, end, 1).await.unwrap();
+    }
+    let expected = read_all(&store, 0).await.unwrap();
+    assert_eq!(expected.len(), 6);
+    assert!(
+        expected
+            .iter()
+            .all(|stored| stored.bytes[80] == expected[0].bytes[80])
+    );
+    // Neither a restart nor a power cut brings a failed round back.
+    for seed in 0..5 {
+        let taker = store_on(&volume, &empty());
+        let info = open(&taker, 2 + seed).await.unwrap();
+        assert_eq!(info.damaged, []);
+        assert_eq!(read_all(&taker, 0).await.unwrap(), expected);
+        volume.power_cut(seed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_queued_behind_a_failed_round_fail_too() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let store = store_on(&mount, &empty());
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    add(&store, 1).await;
+    // Held at its claim check, the first round lets the others queue up behind it.
+    faults.hold_checks.store(true, Ordering::SeqCst);
+    let first = submit(&store, 0, 0, 1);
+    faults.waits.notified().await;
+    faults.next(StepOp::SyncData, StepOutcome::Fail(StepFault::Io));
+    let behind: Vec<_> = (1..4).map(|end| submit(&store, 0, end, 1)).collect();
+    faults.go_on.notify_one();
+    first.await.unwrap();
+    for commit in behind {
+        commit.await.unwrap_err();
+    }
+    assert_eq!(store.bounds(log(0)).unwrap().end, 1);
+    submit(&store, 0, 1, 1).await.unwrap();
+    submit(&store, 1, 0, 1).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_whose_file_cannot_be_left_is_offline_until_it_is_opened_again() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let store = store_on(&mount, &empty());
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    submit(&store, 0, 0, 1).await.unwrap();
+    faults.next(StepOp::SyncData, StepOutcome::Fail(StepFault::Io));
+    faults.next(StepOp::CreateNew, StepOutcome::Fail(StepFault::ReadOnly));
+    let failed = submit(&store, 0, 1, 77).await;
+    assert_eq!(failed, Err(StoreError::Uncertain { fenced: false }));
+    let offline = submit(&store, 0, 1, 1).await;
+    assert!(matches!(offline, Err(StoreError::Offline(_))));
+    assert_eq!(store.bounds(log(0)), None);
+    // The same owner opens again: what the page cache holds of the failed round is not believed.
+    open(&store, 1).await.unwrap();
+    assert_eq!(store.bounds(log(0)).unwrap().end, 1);
+    submit(&store, 0, 1, 2).await.unwrap();
+    let expected = read_all(&store, 0).await.unwrap();
+    volume.power_cut(3);
+    let taker = store_on(&volume, &empty());
+    open(&taker, 2).await.unwrap();
+    assert_eq!(read_all(&taker, 0).await.unwrap(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_answers_full_and_recovers_when_space_returns() {
+    let volume = MemoryVolume::new();
+    let store = store_on(&volume, &empty());
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    submit(&store, 0, 0, 1).await.unwrap();
+    volume.set_total(1 << 20);
+    let mut end = 1;
+    let refused = loop {
+        match submit_sized(&store, 0, end, 1, 50_000).await {
+            Ok(()) => end += 1,
+            Err(error) => break error,
+        }
+        assert!(end < 100);
+    };
+    assert_eq!(refused, StoreError::Full);
+    let again = submit_sized(&store, 0, end, 1, 50_000).await;
+    assert_eq!(again, Err(StoreError::Full));
+    assert_eq!(store.bounds(log(0)).unwrap().end, end);
+    volume.set_total(1 << 30);
+    submit_sized(&store, 0, end, 1, 50_000).await.unwrap();
+    let expected = read_all(&store, 0).await.unwrap();
+    let taker = store_on(&volume, &empty());
+    open(&taker, 2).await.unwrap();
+    assert_eq!(read_all(&taker, 0).await.unwrap(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fenced_between_sync_and_answer_reports_no_success() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let old = store_on(&mount, &empty());
+    open(&old, 1).await.unwrap();
+    add(&old, 0).await;
+    add(&old, 1).await;
+    submit(&old, 0, 0, 1).await.unwrap();
+    let mut watch = old.watch(log(0)).unwrap();
+    watch.mark_unchanged();
+    faults.hold_checks.store(true, Ordering::SeqCst);
+    let group = [0, 1].map(|partition| {
+        store_adapter::store::Op::Append(store_adapter::store::Append {
+            log: log(partition),
+            epoch: EPOCH,
+            expect_end: i64::from(partition == 0),
+            append_ms: 0,
+            batch: store_adapter::conformance::batch(4).stamp(i64::from(partition == 0), EPOCH),
+        })
+    });
+    let late = old.submit(group.to_vec());
+    // Synced, and not yet checked.
+    faults.waits.notified().await;
+    let new = store_on(&volume, &empty());
+    open(&new, 2).await.unwrap();
+    faults.go_on.notify_one();
+    assert_eq!(late.await, Err(StoreError::Uncertain { fenced: true }));
+    assert!(!watch.has_changed().unwrap());
+    assert_eq!(old.bounds(log(0)), None);
+    // The group is in the sealed log as a whole.
+    let ends = [0, 1].map(|n| new.bounds(log(n)).unwrap().end);
+    assert_eq!(ends, [2, 1]);
+    new.acquire(log(0), LeaderEpoch(2)).await.unwrap();
+    // What the old one queues now reaches no file.
+    assert_eq!(submit(&old, 0, 2, 9).await, Err(StoreError::Fenced));
+    new.open_shard(
+        ShardId(SHARD.0 + 1),
+        store_adapter::ids::OwnerEpoch::single(9),
+    )
+    .await
+    .unwrap();
+}

@@ -1,0 +1,14 @@
+//! What the journal makes of torn, damaged, lost and failing files.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::case_sensitive_file_extension_comparisons,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking"
+)]
+
+mod faults;
+mod index;
+mod support;
+mod torn;

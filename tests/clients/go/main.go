@@ -1,0 +1,132 @@
+// Command flights-franz-go moves the lines of the flights suite through franz-go.
+//
+//	flights-franz-go produce BOOTSTRAP TOPIC < LINES        a line: partition TAB value
+//	flights-franz-go consume BOOTSTRAP TOPIC PARTITIONS COUNT > LINES
+//
+// consume reads every partition from its start, without a group, until COUNT records have
+// come; a line it prints is: partition TAB offset TAB key TAB value.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "flights-franz-go:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) == 3 && args[0] == "produce":
+		return produce(args[1], args[2])
+	case len(args) == 5 && args[0] == "consume":
+		partitions, err := strconv.ParseInt(args[3], 10, 32)
+		if err != nil {
+			return fmt.Errorf("PARTITIONS: %w", err)
+		}
+		count, err := strconv.ParseInt(args[4], 10, 64)
+		if err != nil {
+			return fmt.Errorf("COUNT: %w", err)
+		}
+		return consume(args[1], args[2], int32(partitions), count)
+	default:
+		return errors.New("usage: produce BOOTSTRAP TOPIC | consume BOOTSTRAP TOPIC PARTITIONS COUNT")
+	}
+}
+
+// connect adds what both directions need to outlive a broker that is away for a moment.
+func connect(bootstrap string, opts ...kgo.Opt) (*kgo.Client, error) {
+	backoff := func(int) time.Duration { return 20 * time.Millisecond }
+	return kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(bootstrap),
+		kgo.RetryBackoffFn(backoff),
+		kgo.RetryTimeout(3 * time.Minute),
+		kgo.MetadataMinAge(50 * time.Millisecond),
+	}, opts...)...)
+}
+
+// produce keeps franz-go's defaults: idempotent, acks from all, snappy.
+func produce(bootstrap, topic string) error {
+	client, err := connect(bootstrap,
+		kgo.DefaultProduceTopic(topic),
+		kgo.AllowAutoTopicCreation(),
+		kgo.UnknownTopicRetries(-1),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.StopProducerOnDataLossDetected(),
+		kgo.RecordDeliveryTimeout(3*time.Minute),
+		kgo.ProducerLinger(2*time.Millisecond),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	var once sync.Once
+	var failed error
+	onDelivery := func(record *kgo.Record, err error) {
+		if err != nil {
+			once.Do(func() { failed = fmt.Errorf("partition %d: %w", record.Partition, err) })
+		}
+	}
+	ctx := context.Background()
+	input := bufio.NewReaderSize(os.Stdin, 1<<20)
+	for {
+		line, err := input.ReadBytes('\n')
+		if err == io.EOF && len(line) == 0 {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("standard input: %w", err)
+		}
+		number, value, found := bytes.Cut(line[:len(line)-1], []byte{'\t'})
+		partition, parseErr := strconv.ParseInt(string(number), 10, 32)
+		if !found || parseErr != nil {
+			return fmt.Errorf("not a partition, a tab and a value: %q", line)
+		}
+		client.Produce(ctx, &kgo.Record{Partition: int32(partition), Value: value}, onDelivery)
+	}
+	if err := client.Flush(ctx); err != nil {
+		return err
+	}
+	return failed
+}
+
+func consume(bootstrap, topic string, partitions int32, count int64) error {
+	starts := make(map[int32]kgo.Offset, partitions)
+	for partition := range partitions {
+		starts[partition] = kgo.NewOffset().AtStart()
+	}
+	client, err := connect(bootstrap,
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	out := bufio.NewWriterSize(os.Stdout, 1<<20)
+	for count > 0 {
+		fetches := client.PollFetches(context.Background())
+		if err := fetches.Err(); err != nil {
+			return err
+		}
+		for it := fetches.RecordIter(); !it.Done(); count-- {
+			r := it.Next()
+			fmt.Fprintf(out, "%d\t%d\t%s\t%s\n", r.Partition, r.Offset, r.Key, r.Value)
+		}
+	}
+	return out.Flush()
+}

@@ -1,0 +1,203 @@
+//! A `fencepost` process under test: started on free ports, killed, stopped and started again on
+//! the same data.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Deserialize;
+
+use crate::process::{Process, repository};
+use crate::wallclock;
+
+/// How long the gateway may take to print its addresses.
+const STARTUP: Duration = Duration::from_mins(2);
+/// Longest line of addresses, in bytes.
+const LINE_LEN_MAX: usize = 64 * 1024;
+
+/// How a gateway is started.
+#[derive(Debug, Clone, Default)]
+pub struct GatewayOptions {
+    /// `--override` values, `key=value`; they come after the ones that set the listener.
+    pub overrides: Vec<String>,
+    /// Further arguments of `serve`.
+    pub args: Vec<String>,
+    /// Environment variables.
+    pub env: Vec<(String, String)>,
+}
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    process: Process,
+    /// Held open so that the gateway can still print.
+    stdout: ChildStdout,
+    data_dir: PathBuf,
+    options: GatewayOptions,
+    addresses: Addresses,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Addresses {
+    kafka: String,
+    admin: String,
+}
+
+impl Gateway {
+    /// Starts the gateway on `data_dir` and awaits its addresses. Its log goes to
+    /// `<data_dir>.log`, appended.
+    pub fn start(data_dir: &Path, options: &GatewayOptions) -> Result<Self> {
+        let (process, stdout, addresses) = launch(data_dir, options, "127.0.0.1:0")?;
+        let data_dir = data_dir.to_owned();
+        Ok(Self {
+            process,
+            stdout,
+            data_dir,
+            options: options.clone(),
+            addresses,
+        })
+    }
+
+    /// HOST:PORT for Kafka clients.
+    pub fn address(&self) -> String {
+        self.addresses.kafka.clone()
+    }
+
+    /// HOST:PORT of the admin API.
+    pub fn admin_address(&self) -> String {
+        self.addresses.admin.clone()
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Starts the gateway again on the same data and the same Kafka port, after it was killed or
+    /// stopped.
+    pub fn restart(&mut self) -> Result<()> {
+        let address = self.address();
+        (self.process, self.stdout, self.addresses) =
+            launch(&self.data_dir, &self.options, &address)?;
+        Ok(())
+    }
+
+    /// Ends the gateway with SIGTERM.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        self.process.terminate()
+    }
+
+    /// Everything that it has logged on this data directory.
+    pub fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(log_path(&self.data_dir))?)
+    }
+}
+
+/// The binary under test: `$FENCEPOST_BIN`, else what `cargo build --profile ci` makes of this
+/// checkout, built once per process.
+pub fn binary() -> Result<PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    if let Some(path) = std::env::var_os("FENCEPOST_BIN") {
+        return Ok(PathBuf::from(path));
+    }
+    BUILT
+        .get_or_init(|| build().map_err(|e| format!("{e:#}")))
+        .clone()
+        .map_err(|e| anyhow!(e))
+}
+
+fn build() -> Result<PathBuf> {
+    let root = repository();
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", "ci", "-p", "gateway"])
+        .current_dir(&root)
+        .stdout(Stdio::null())
+        .status()
+        .context("cargo")?;
+    if !status.success() {
+        bail!("cargo build of the gateway: {status}");
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    Ok(target
+        .unwrap_or_else(|| root.join("target"))
+        .join("ci/fencepost"))
+}
+
+fn log_path(data_dir: &Path) -> PathBuf {
+    let mut path = data_dir.as_os_str().to_owned();
+    path.push(".log");
+    PathBuf::from(path)
+}
+
+fn launch(
+    data_dir: &Path,
+    options: &GatewayOptions,
+    listen: &str,
+) -> Result<(Process, ChildStdout, Addresses)> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(log_path(data_dir))?;
+    let mut command = Command::new(binary()?);
+    command.arg("serve").arg("--data-dir").arg(data_dir);
+    command.args(["--override", &format!("listeners=PLAINTEXT://{listen}")]);
+    command.args(["--admin-listen", "127.0.0.1:0", "--print-addresses"]);
+    for setting in &options.overrides {
+        command.args(["--override", setting]);
+    }
+    command
+        .args(&options.args)
+        .envs(options.env.iter().cloned());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log);
+    let mut process = Process::new(command.spawn().context("fencepost")?);
+    let mut stdout = process
+        .child()
+        .stdout
+        .take()
+        .context("no standard output")?;
+    let line = first_line(&mut stdout).with_context(|| {
+        let log = std::fs::read_to_string(log_path(data_dir)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        format!(
+            "fencepost did not start:\n{}",
+            lines[lines.len().saturating_sub(20)..].join("\n")
+        )
+    })?;
+    let addresses = serde_json::from_slice(&line)
+        .with_context(|| format!("addresses: {}", String::from_utf8_lossy(&line)))?;
+    Ok((process, stdout, addresses))
+}
+
+/// The first line, read no further than its end.
+fn first_line(stdout: &mut ChildStdout) -> Result<Vec<u8>> {
+    let end = wallclock::now() + STARTUP;
+    let mut line = Vec::new();
+    while line.len() < LINE_LEN_MAX {
+        let left = end.saturating_duration_since(wallclock::now());
+        let patience = Timespec {
+            tv_sec: i64::try_from(left.as_secs())?,
+            tv_nsec: 1,
+        };
+        let mut ready = [PollFd::new(stdout, PollFlags::IN)];
+        if poll(&mut ready, Some(&patience))? == 0 {
+            bail!("no addresses within {STARTUP:?}");
+        }
+        let mut byte = [0];
+        if stdout.read(&mut byte)? == 0 {
+            bail!("it ended before it printed its addresses");
+        }
+        if byte == *b"\n" {
+            return Ok(line);
+        }
+        line.extend_from_slice(&byte);
+    }
+    bail!("more than {LINE_LEN_MAX} bytes in the first line")
+}

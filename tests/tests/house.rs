@@ -1,0 +1,143 @@
+//! Dockerfile and compose file cannot run where this is built: their command lines can. Each is run
+//! against the built binary with its addresses and directories replaced by ones of this machine.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
+}
+
+/// The built binary: the one that the environment names, or the one of this profile.
+fn fencepost() -> PathBuf {
+    if let Some(path) = std::env::var_os("FENCEPOST_BIN") {
+        return path.into();
+    }
+    let tests = std::env::current_exe().unwrap();
+    let profile = tests.parent().unwrap().parent().unwrap();
+    let binary = profile.join("fencepost");
+    assert!(
+        binary.exists(),
+        "{} is not built: cargo build -p gateway",
+        binary.display()
+    );
+    binary
+}
+
+/// The JSON array of a Dockerfile instruction, the last of that name.
+fn instruction(text: &str, name: &str) -> Vec<String> {
+    let line = text.lines().rfind(|line| line.starts_with(name)).unwrap();
+    serde_json::from_str(line[name.len()..].trim()).unwrap()
+}
+
+/// The `command:` list of a compose service.
+fn compose_command(text: &str) -> Vec<String> {
+    let mut lines = text.lines().skip_while(|line| line.trim() != "command:");
+    lines.next().unwrap();
+    let item = |line: &str| {
+        line.trim()
+            .strip_prefix("- ")
+            .map(|i| i.trim_matches('"').to_owned())
+    };
+    lines.map_while(item).collect()
+}
+
+struct Stop(Child);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Runs a command line with this machine's addresses and directories; it must become ready.
+fn serves(command: &[String], data: &Path) {
+    let mut arguments = Vec::new();
+    for argument in command {
+        arguments.push(match argument.as_str() {
+            "/var/lib/fencepost" => data.to_string_lossy().into_owned(),
+            other => other
+                .replace("0.0.0.0:9092", "127.0.0.1:0")
+                .replace("localhost:9092", "localhost:0"),
+        });
+    }
+    arguments.extend(["--admin-listen", "127.0.0.1:0", "--print-addresses"].map(str::to_owned));
+    let mut child = Command::new(fencepost())
+        .args(&arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let stdout = child.stdout.take().unwrap();
+    let _stop = Stop(child);
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    let addresses: serde_json::Value = serde_json::from_str(&line)
+        .unwrap_or_else(|error| panic!("{arguments:?} printed {line:?}: {error}"));
+    assert!(
+        addresses["kafka"]
+            .as_str()
+            .is_some_and(|address| address.contains(':')),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_images_command_serves() {
+    let text = fs::read_to_string(root().join("Dockerfile")).unwrap();
+    assert_eq!(instruction(&text, "ENTRYPOINT"), ["fencepost"]);
+    let data = tempfile::tempdir().unwrap();
+    serves(&instruction(&text, "CMD"), data.path());
+}
+
+#[test]
+fn the_images_build_command_names_a_package_of_this_workspace() {
+    let text = fs::read_to_string(root().join("Dockerfile")).unwrap();
+    let runs: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("RUN cargo "))
+        .collect();
+    assert_eq!(runs, ["build --locked --release -p gateway"]);
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(root())
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "-p",
+            "gateway",
+            "--depth",
+            "0",
+        ])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        text.contains("target/release/fencepost"),
+        "the image copies what it built"
+    );
+}
+
+#[test]
+fn the_compose_command_serves() {
+    let text = fs::read_to_string(root().join("docker-compose.yml")).unwrap();
+    let command = compose_command(&text);
+    assert_eq!(
+        command.first().map(String::as_str),
+        Some("serve"),
+        "{command:?}"
+    );
+    let data = tempfile::tempdir().unwrap();
+    serves(&command, data.path());
+}
