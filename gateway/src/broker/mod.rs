@@ -124,6 +124,7 @@ impl Broker {
             stopping: CancellationToken::new(),
         });
         broker.host_catalogue().await;
+        broker.start_following();
         broker.start_expiry();
         broker
     }

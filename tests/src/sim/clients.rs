@@ -46,7 +46,6 @@ pub(crate) struct Client {
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBatch {
     pub(crate) header: BatchHeader,
-    pub(crate) bytes: Bytes,
     pub(crate) records: Vec<RecordId>,
 }
 
@@ -140,13 +139,13 @@ pub(crate) fn read_batches(blobs: &[Bytes]) -> Result<Vec<ReadBatch>, String> {
             let header = BatchHeader::read(&rest).map_err(|error| error.to_string())?;
             let len = header.total_len().filter(|len| *len <= rest.len());
             let bytes = rest.split_to(len.ok_or("a batch is cut off")?);
-            batches.push(read_batch(header, bytes)?);
+            batches.push(read_batch(header, &bytes)?);
         }
     }
     Ok(batches)
 }
 
-fn read_batch(header: BatchHeader, bytes: Bytes) -> Result<ReadBatch, String> {
+fn read_batch(header: BatchHeader, bytes: &[u8]) -> Result<ReadBatch, String> {
     let crc = crc32c::crc32c(bytes.get(21..).unwrap_or_default());
     if crc != header.crc {
         return Err(format!(
@@ -163,7 +162,6 @@ fn read_batch(header: BatchHeader, bytes: Bytes) -> Result<ReadBatch, String> {
     }
     Ok(ReadBatch {
         header,
-        bytes,
         records: ids,
     })
 }

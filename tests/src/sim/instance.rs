@@ -9,7 +9,9 @@ use gateway::broker::{Advertised, BrokerConfig};
 use gateway::partition::validate::TopicRules;
 use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
-use store_adapter::journal::{FlushPolicy, JournalConfig, JournalStore};
+use store_adapter::journal::{
+    FlushPolicy, IndexChange, IndexStore, JournalConfig, JournalStore, MemoryIndex,
+};
 use store_adapter::local::{FixedHost, MemoryIdentity};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
@@ -35,6 +37,8 @@ pub(crate) struct Cluster {
     pub(crate) volume: MemoryVolume,
     records: MemoryStore,
     identity: Arc<MemoryIdentity>,
+    /// The local index of the newest instance, and an older copy of it.
+    index: Mutex<(Arc<MemoryIndex>, Arc<MemoryIndex>)>,
     /// Nodes of instances that may be alive.
     nodes: Mutex<BTreeMap<u64, NodeId>>,
     next: Mutex<u64>,
@@ -74,7 +78,7 @@ impl Instance {
 impl Cluster {
     /// A cluster that was never started.
     pub(crate) fn new(world: &World, plan: Plan) -> Self {
-        let history = Arc::new(History::new(world.clone(), !plan.os_flush));
+        let history = Arc::new(History::new(world.clone(), &plan));
         Self {
             world: world.clone(),
             net: Network::new(world, &history, plan.net),
@@ -82,6 +86,7 @@ impl Cluster {
             volume: MemoryVolume::new(),
             records: MemoryStore::new(),
             identity: Arc::default(),
+            index: Mutex::default(),
             nodes: Mutex::default(),
             next: Mutex::new(0),
             plan,
@@ -145,9 +150,30 @@ impl Cluster {
                     segment_bytes: self.plan.segment_bytes,
                     ..JournalConfig::default()
                 };
-                Arc::new(JournalStore::new(env.clone(), volume, config))
+                let index = self.local_index();
+                Arc::new(JournalStore::new(env.clone(), volume, index, config))
             }
         }
+    }
+
+    /// The index that a new process finds: the last one's, an older copy, one with wrong bytes, or
+    /// none. Beside an instance that lives, always none: it has it locked.
+    fn local_index(&self) -> Arc<MemoryIndex> {
+        let mut index = self.index.lock();
+        let (last, older) = (index.0.clone(), index.1.clone());
+        let alone = self.nodes.lock().len() < 2;
+        let found = match self.world.below(10) {
+            _ if !alone => Arc::default(),
+            0 => Arc::default(),
+            1 => copy_index(&older, |_| {}),
+            2 => {
+                let at = self.world.below(64);
+                copy_index(&last, |bytes| damage(bytes, at))
+            }
+            _ => last.clone(),
+        };
+        *index = (found.clone(), copy_index(&last, |_| {}));
+        found
     }
 
     /// Waits until a process is up; the reason when it is not: `None` when it was killed.
@@ -214,6 +240,26 @@ impl Cluster {
             let outcome = self.volume.run_late(usize::try_from(index).unwrap_or(0));
             self.world.note(&format!("late: {outcome:?}"));
         }
+    }
+}
+
+fn copy_index(from: &MemoryIndex, change: impl Fn(&mut Vec<u8>)) -> Arc<MemoryIndex> {
+    let copy = MemoryIndex::new();
+    // An index in memory answers.
+    let entries = from.scan(b"").unwrap_or_default();
+    let put = entries.into_iter().map(|(key, value)| {
+        let mut value = value.to_vec();
+        change(&mut value);
+        IndexChange::Put(key.to_vec(), value)
+    });
+    copy.apply(&put.collect::<Vec<_>>()).unwrap_or_default();
+    Arc::new(copy)
+}
+
+fn damage(bytes: &mut [u8], at: u64) {
+    let at = usize::try_from(at).unwrap_or(0);
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= 0x10;
     }
 }
 
