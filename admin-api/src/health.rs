@@ -56,15 +56,17 @@ pub(crate) async fn readyz(
     checks.retain(|check| !excluded(check));
     let failed: Vec<_> = checks.iter().filter_map(reason).collect();
     if verbose {
-        let status = match failed.is_empty() {
-            true => StatusCode::OK,
-            false => StatusCode::SERVICE_UNAVAILABLE,
+        let status = if failed.is_empty() {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
         };
         return (status, list(&checks, failed.is_empty())).into_response();
     }
-    match failed.is_empty() {
-        true => "ok".into_response(),
-        false => Problem::unavailable("Not ready", failed.join("; ")).into_response(),
+    if failed.is_empty() {
+        "ok".into_response()
+    } else {
+        Problem::unavailable("Not ready", failed.join("; ")).into_response()
     }
 }
 

@@ -10,25 +10,26 @@ struct Double {
 
 impl Views for Double {
     fn live(&self) -> Result<(), String> {
-        match self.damaged {
-            true => Err("no progress for 7 s".to_owned()),
-            false => Ok(()),
+        if self.damaged {
+            return Err("no progress for 7 s".to_owned());
         }
+        Ok(())
     }
 
     fn checks(&self) -> Vec<Check> {
-        let store = match self.damaged {
-            true => Err("disk full".to_owned()),
-            false => Ok(()),
+        let store = if self.damaged {
+            Err("disk full".to_owned())
+        } else {
+            Ok(())
         };
         vec![Check::new("listeners", Ok(())), Check::new("store", store)]
     }
 
     fn metrics(&self) -> Result<String, String> {
-        match self.damaged {
-            true => Err("cannot".to_owned()),
-            false => Ok("# EOF\n".to_owned()),
+        if self.damaged {
+            return Err("cannot".to_owned());
         }
+        Ok("# EOF\n".to_owned())
     }
 }
 

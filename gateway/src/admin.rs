@@ -81,17 +81,17 @@ impl Health {
         let silent = self
             .now_ms()
             .saturating_sub(self.beat_ms.load(Ordering::Relaxed));
-        match u128::from(silent) > BEAT_LATE.as_millis() {
-            true => Err(format!("no worker has run for {silent} ms")),
-            false => Ok(()),
+        if u128::from(silent) > BEAT_LATE.as_millis() {
+            return Err(format!("no worker has run for {silent} ms"));
         }
+        Ok(())
     }
 
     fn accepting(&self) -> Result<(), String> {
-        match self.draining.load(Ordering::Relaxed) {
-            true => Err("the process is stopping".to_owned()),
-            false => Ok(()),
+        if self.draining.load(Ordering::Relaxed) {
+            return Err("the process is stopping".to_owned());
         }
+        Ok(())
     }
 
     fn owner(&self) -> Result<(), String> {

@@ -10,7 +10,9 @@ use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartEr
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
-use store_adapter::journal::{FlushPolicy, JournalConfig, JournalStore};
+use store_adapter::journal::{
+    FlushPolicy, JournalConfig, JournalCounters, JournalStore, OpenIndexError, SledIndex,
+};
 use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
@@ -60,12 +62,16 @@ pub struct BootConfig {
     pub store: StoreKind,
     /// When a commit is acknowledged (`flush.policy`).
     pub flush: FlushPolicy,
+    /// Local directory of the index (`index.dir`).
+    pub index_dir: PathBuf,
     /// Bytes of a journal file (`journal.segment.bytes`).
     pub journal_segment_bytes: u64,
     /// Listeners, in the order of the sockets.
     pub listeners: Vec<NamedListener>,
     /// Settings of the broker's services.
     pub broker: BrokerConfig,
+    /// What the journal counts into.
+    pub journal_counters: Arc<JournalCounters>,
 }
 
 /// What is outside the process.
@@ -91,11 +97,14 @@ impl Outside {
 }
 
 /// Why a broker did not come up.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum BootError {
     /// The node did not start.
     #[error(transparent)]
     Node(#[from] StartError),
+    /// The local index could not be opened.
+    #[error(transparent)]
+    Index(#[from] OpenIndexError),
     /// A shard could not be opened.
     #[error("shard {shard}: {error}")]
     Shard {
@@ -117,7 +126,13 @@ pub struct Running {
 
 impl Running {
     /// Brings a broker up.
+    ///
+    /// # Errors
+    /// See [`BootError`].
     pub async fn start(env: Env, outside: Outside, config: BootConfig) -> Result<Self, BootError> {
+        let volume = Arc::clone(&outside.volume);
+        // First of all: it refuses a double start, which the index would only wait for.
+        let node = start_node(&env, outside, &config).await?;
         let store: Arc<dyn LogStore> = match config.store {
             StoreKind::Memory => Arc::new(MemoryStore::new()),
             StoreKind::Sled => {
@@ -125,39 +140,38 @@ impl Running {
                     broker: config.broker_id,
                     flush: config.flush,
                     segment_bytes: config.journal_segment_bytes,
+                    counters: Arc::clone(&config.journal_counters),
                     ..JournalConfig::default()
                 };
-                Arc::new(JournalStore::new(
-                    env.clone(),
-                    outside.volume.clone(),
-                    journal,
-                ))
+                // Below the directory that it may set aside as a whole.
+                let index = SledIndex::open(&env, &config.index_dir.join("sled")).await?;
+                let index = Arc::new(index);
+                Arc::new(JournalStore::new(env.clone(), volume, index, journal))
             }
         };
-        Self::start_on(env, outside, config, store).await
+        Self::start_services(env, node, config, store).await
     }
 
     /// Brings a broker up on a store whose shards are not open yet.
+    ///
+    /// # Errors
+    /// See [`BootError`].
     pub async fn start_on(
         env: Env,
         outside: Outside,
         config: BootConfig,
         store: Arc<dyn LogStore>,
     ) -> Result<Self, BootError> {
-        let node = NodeConfig {
-            broker_id: config.broker_id,
-            listeners: config.listeners.iter().map(registered).collect(),
-            version: config.version,
-            shards: config.shards,
-        };
-        let node = ClusterNode::start(
-            env.clone(),
-            outside.volume,
-            outside.host,
-            outside.identity,
-            node,
-        )
-        .await?;
+        let node = start_node(&env, outside, &config).await?;
+        Self::start_services(env, node, config, store).await
+    }
+
+    async fn start_services(
+        env: Env,
+        node: ClusterNode,
+        config: BootConfig,
+        store: Arc<dyn LogStore>,
+    ) -> Result<Self, BootError> {
         for (shard, owner) in node.shards() {
             let opened = store.open_shard(shard, owner).await;
             let opened = opened.map_err(|error| BootError::Shard {
@@ -205,6 +219,27 @@ impl Running {
             tracing::warn!(%error, "could not give up what this broker owns");
         }
     }
+}
+
+async fn start_node(
+    env: &Env,
+    outside: Outside,
+    config: &BootConfig,
+) -> Result<ClusterNode, StartError> {
+    let node = NodeConfig {
+        broker_id: config.broker_id,
+        listeners: config.listeners.iter().map(registered).collect(),
+        version: config.version.clone(),
+        shards: config.shards,
+    };
+    ClusterNode::start(
+        env.clone(),
+        outside.volume,
+        outside.host,
+        outside.identity,
+        node,
+    )
+    .await
 }
 
 fn registered(listener: &NamedListener) -> Listener {

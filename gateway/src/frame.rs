@@ -152,10 +152,10 @@ impl FrameReader {
     pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         while self.buffer.len() < LENGTH_LEN {
             if self.fill(LENGTH_LEN).await? == 0 {
-                return match self.buffer.is_empty() {
-                    true => Ok(None),
-                    false => Err(FrameError::Truncated),
-                };
+                if self.buffer.is_empty() {
+                    return Ok(None);
+                }
+                return Err(FrameError::Truncated);
             }
         }
         let claimed = i32::from_be_bytes([
@@ -183,9 +183,11 @@ impl FrameReader {
 
     /// Reads the fixed header and checks the limit of its api.
     async fn peek(&mut self, len: usize) -> Result<Peek, FrameError> {
-        let check = |max: usize| match len > max {
-            true => Err(FrameError::TooLarge { len, max }),
-            false => Ok(()),
+        let check = |max: usize| {
+            if len > max {
+                return Err(FrameError::TooLarge { len, max });
+            }
+            Ok(())
         };
         check(self.frame_max)?;
         while self.buffer.len() < LENGTH_LEN + PEEK_LEN {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
+use store_adapter::journal::JournalCounters;
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::volume::{MemoryVolume, VolumeError};
@@ -22,7 +23,7 @@ use crate::broker::{Advertised, Broker};
 use crate::config::{Config, ConfigError, ListenerConfig, Origin, Settings};
 use crate::connection::Shared;
 use crate::frame::ByteBudget;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Sources};
 use crate::server::{Listener, Server};
 use crate::stack;
 
@@ -148,8 +149,14 @@ impl Gateway {
             admin: admin_address.to_string(),
             listeners: listeners.iter().map(told).collect(),
         };
-        let running = boot(&env, &config, listeners).await?;
-        let metrics = Arc::new(Metrics::new(config.durability(), config.store.scheme()));
+        let journal = Arc::default();
+        let running = boot(&env, &config, listeners, &journal).await?;
+        let metrics = Arc::new(Metrics::new(&Sources {
+            durability: config.durability(),
+            store: config.store.scheme(),
+            produce_classified: Arc::clone(running.broker.produce_classified()),
+            journal: (config.store == StoreKind::Sled).then_some(journal),
+        }));
         let shared = Shared {
             clock: Arc::clone(&env.clock),
             metrics: Arc::clone(&metrics),
@@ -254,9 +261,10 @@ impl ApiService for Service {
 
 fn told(listener: &NamedListener) -> (String, String) {
     let Advertised { host, port } = &listener.advertised;
-    let host = match host.contains(':') {
-        true => format!("[{host}]"),
-        false => host.clone(),
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.clone()
     };
     (listener.name.clone(), format!("{host}:{port}"))
 }
@@ -300,6 +308,7 @@ async fn boot(
     env: &Env,
     config: &Config,
     listeners: Vec<NamedListener>,
+    journal: &Arc<JournalCounters>,
 ) -> Result<Running, StartError> {
     let outside = match config.store {
         StoreKind::Sled => Outside::real(config.data_dir.clone(), &config.index_dir)?,
@@ -316,9 +325,11 @@ async fn boot(
         shards: 1,
         store: config.store.clone(),
         flush: config.flush,
+        index_dir: config.index_dir.clone(),
         journal_segment_bytes: config.journal_segment_bytes,
         listeners,
         broker: config.broker.clone(),
+        journal_counters: Arc::clone(journal),
     };
     Ok(Running::start(env.clone(), outside, boot).await?)
 }

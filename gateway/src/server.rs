@@ -28,7 +28,7 @@ const BACKLOG: i32 = 1024;
 /// Pause after an error of accept that will not go away by itself at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-const KEEPALIVE: Duration = Duration::from_secs(60);
+const KEEPALIVE: Duration = Duration::from_mins(1);
 
 /// Limits of all listeners together.
 #[derive(Debug, Clone)]

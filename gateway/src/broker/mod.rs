@@ -25,6 +25,7 @@ pub use node::{NodeCatalogue, NodeSnapshots};
 use self::hosted::Hosted;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
+use crate::metrics::ProduceClassified;
 use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
 
 /// What of the configuration the broker's services use.
@@ -93,6 +94,7 @@ pub struct Broker {
     sessions: Mutex<FetchSessions>,
     hosted: Hosted,
     stopping: CancellationToken,
+    classified: Arc<ProduceClassified>,
 }
 
 impl Broker {
@@ -122,6 +124,7 @@ impl Broker {
             snapshots: parts.snapshots,
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
+            classified: Arc::default(),
         });
         broker.host_catalogue().await;
         broker.start_following();
@@ -189,6 +192,11 @@ impl Broker {
         &self.sessions
     }
 
+    /// Batches of Produce by their class.
+    pub fn produce_classified(&self) -> &Arc<ProduceClassified> {
+        &self.classified
+    }
+
     /// Producer ids.
     pub(crate) fn producer_ids(&self) -> &ProducerIds {
         &self.producer_ids
@@ -233,6 +241,7 @@ impl Broker {
             store: self.store.clone(),
             lane,
             snapshots: self.snapshots.clone(),
+            classified: self.classified.clone(),
         }
     }
 }

@@ -31,7 +31,7 @@ fn defaults_are_those_of_kafka_and_design() {
     assert_eq!(config.broker.producer_id_expiration_ms, 86_400_000);
     assert_eq!(
         config.broker.producer_id_check_interval,
-        Duration::from_secs(600)
+        Duration::from_mins(10)
     );
     assert_eq!(config.broker.fetch_max_bytes, 57_671_680);
     assert_eq!(config.broker.fetch_session_slots, 1000);
@@ -41,7 +41,7 @@ fn defaults_are_those_of_kafka_and_design() {
         3_600_000
     );
     assert_eq!(config.frame_max, 104_857_600);
-    assert_eq!(config.limits.idle, Duration::from_secs(600));
+    assert_eq!(config.limits.idle, Duration::from_mins(10));
     assert!(config.warnings.is_empty());
 }
 
@@ -220,7 +220,9 @@ fn listeners_are_read_as_kafka_does() {
         "listener.security.protocol.map",
         "IN:PLAINTEXT,OUT:PLAINTEXT",
     );
-    let cases: &[(&[(&str, &str)], &[(&str, &str, &str)])] = &[
+    type Pairs = &'static [(&'static str, &'static str)];
+    type Told = &'static [(&'static str, &'static str, &'static str)];
+    let cases: &[(Pairs, Told)] = &[
         (
             &[("listeners", "PLAINTEXT://:9092")],
             &[("PLAINTEXT", ":9092", "host.example:9092")],

@@ -151,6 +151,7 @@ mod tests {
     use crate::api::{ApiResponse, CloseReason};
     use crate::handlers::api_versions;
     use crate::layers::testing::{raw, silent};
+    use crate::metrics::Sources;
 
     /// How many requests of `api` were timed.
     fn timed(metrics: &Metrics, api: &str) -> u64 {
@@ -162,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_in_flight_until_its_answer() {
-        let metrics = Arc::new(Metrics::new("fsync", "memory"));
+        let metrics = Arc::new(Metrics::new(&Sources::none()));
         let layer = ObserveLayer::new(Arc::clone(&metrics), Env::real().clock);
         let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(layer);
         handle.allow(1);
@@ -181,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_an_answer_the_watch_stops_at_once() {
-        let metrics = Arc::new(Metrics::new("fsync", "memory"));
+        let metrics = Arc::new(Metrics::new(&Sources::none()));
         let layer = ObserveLayer::new(Arc::clone(&metrics), Env::real().clock);
         let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(layer);
         for (done, answer) in [

@@ -6,8 +6,9 @@
 mod errors;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use coordinator::machine::producer::Verdict;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,6 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+use store_adapter::journal::JournalCounters;
 
 use crate::api::{ApiResponse, api_table};
 
@@ -44,10 +46,7 @@ pub struct Metrics {
     pub bytes_out: Counter,
     /// Bytes of requests in memory, in the units of the budget.
     pub inflight_bytes: Gauge,
-    /// How Produce batches were classified.
-    pub produce_classified: ProduceClassified,
-    /// What the store did.
-    pub store: StoreMetrics,
+    journal: Option<JournalMetrics>,
 }
 
 /// Handles of one api.
@@ -62,40 +61,102 @@ pub struct ApiMetrics {
 }
 
 /// Batches of Produce by their class.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub struct ProduceClassified {
-    /// Queued for commit.
-    pub accept: Counter,
-    /// Answered from the window.
-    pub duplicate: Counter,
-    /// Refused with 45.
-    pub out_of_order: Counter,
-    /// Refused with 47.
-    pub fenced: Counter,
-    /// Refused for another reason.
-    pub invalid: Counter,
+    family: Family<[Label; 1], Counter>,
+    accept: Counter,
+    duplicate: Counter,
+    out_of_order: Counter,
+    fenced: Counter,
+    invalid: Counter,
 }
 
-/// Counters of the store, filled by whoever commits.
-#[derive(Debug, Clone, Default)]
-pub struct StoreMetrics {
-    /// Syncs of journal files.
-    pub fsyncs: Counter,
-    /// Commit rounds.
-    pub commits: Counter,
-    /// Bytes of committed batches.
-    pub bytes: Counter,
+impl Default for ProduceClassified {
+    fn default() -> Self {
+        let family = Family::<[Label; 1], Counter>::default();
+        let class = |result| family.get_or_create_owned(&[("result", result)]);
+        Self {
+            accept: class("accept"),
+            duplicate: class("duplicate"),
+            out_of_order: class("out_of_order"),
+            fenced: class("fenced"),
+            invalid: class("invalid"),
+            family,
+        }
+    }
+}
+
+impl ProduceClassified {
+    /// Counts one batch.
+    pub fn count(&self, verdict: &Verdict) {
+        let class = match verdict {
+            Verdict::Accept => &self.accept,
+            Verdict::DuplicateDurable(_) | Verdict::DuplicateQueued(_) => &self.duplicate,
+            Verdict::OutOfOrder => &self.out_of_order,
+            Verdict::StaleEpoch => &self.fenced,
+            Verdict::InvalidTxnState | Verdict::InvalidRecord => &self.invalid,
+        };
+        class.inc();
+    }
+}
+
+/// What the services count, taken over by [`Metrics::new`].
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// The flush policy in force.
+    pub durability: &'static str,
+    /// Scheme of the store.
+    pub store: &'static str,
+    /// Of the partitions.
+    pub produce_classified: Arc<ProduceClassified>,
+    /// Of the journal; `None` for a store without one.
+    pub journal: Option<Arc<JournalCounters>>,
+}
+
+impl Sources {
+    /// Counters of no service: for tests of the shell alone.
+    pub fn none() -> Self {
+        Self {
+            durability: "fsync",
+            store: "memory",
+            produce_classified: Arc::default(),
+            journal: None,
+        }
+    }
+}
+
+/// Copies of [`JournalCounters`], brought up to date when they are shown.
+#[derive(Debug)]
+struct JournalMetrics {
+    source: Arc<JournalCounters>,
+    syncs: Counter,
+    rounds: Counter,
+    bytes: Counter,
+}
+
+impl JournalMetrics {
+    fn refresh(&self) {
+        let copy = |from: &AtomicU64, to: &Counter| {
+            to.inner()
+                .store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        copy(&self.source.syncs, &self.syncs);
+        copy(&self.source.rounds, &self.rounds);
+        copy(&self.source.bytes, &self.bytes);
+    }
 }
 
 impl Metrics {
-    /// Registers everything. `durability` is the flush policy in force, `store` its scheme.
-    pub fn new(durability: &'static str, store: &'static str) -> Self {
+    /// Registers everything.
+    pub fn new(sources: &Sources) -> Self {
         let mut registry = Registry::with_prefix("fencepost");
         let (apis, unknown_api) = register_apis(&mut registry);
         let errors = Family::<ErrorLabels, Counter>::default();
         let help = "Error codes in answers by api";
         registry.register("request_errors", help, errors.clone());
-        register_info(&mut registry, durability, store);
+        register_info(&mut registry, sources);
+        let classified = sources.produce_classified.family.clone();
+        registry.register("produce_classified", "Batches by class", classified);
         let r = &mut registry;
         Self {
             connections: gauge(r, "connections", "Open connections", None),
@@ -120,12 +181,17 @@ impl Metrics {
                 "Bytes of requests that are not answered yet",
                 Some(Unit::Bytes),
             ),
-            produce_classified: register_classified(r),
-            store: StoreMetrics {
-                fsyncs: counter(r, "store_fsyncs", "Syncs of journal files", None),
-                commits: counter(r, "store_commits", "Commit rounds", None),
-                bytes: counter(r, "store_committed", "Bytes committed", Some(Unit::Bytes)),
-            },
+            journal: sources.journal.clone().map(|source| JournalMetrics {
+                source,
+                syncs: counter(r, "journal_syncs", "Syncs of journal files", None),
+                rounds: counter(r, "journal_commits", "Commit rounds", None),
+                bytes: counter(
+                    r,
+                    "journal_written",
+                    "Bytes written by commit rounds",
+                    Some(Unit::Bytes),
+                ),
+            }),
             apis,
             unknown_api,
             errors,
@@ -155,6 +221,9 @@ impl Metrics {
     /// # Errors
     /// Only if a formatter fails, which the standard ones do not.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        if let Some(journal) = &self.journal {
+            journal.refresh();
+        }
         let mut text = String::new();
         text::encode(&mut text, &self.registry)?;
         Ok(text)
@@ -190,25 +259,14 @@ fn register_apis(registry: &mut Registry) -> (Vec<Option<Arc<ApiMetrics>>>, Arc<
     (apis, handles("unknown"))
 }
 
-fn register_info(registry: &mut Registry, durability: &'static str, store: &'static str) {
+fn register_info(registry: &mut Registry, sources: &Sources) {
     let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "Version of the process", build);
-    let info = Info::new([("flush_policy", durability), ("store", store)]);
+    let info = Info::new([
+        ("flush_policy", sources.durability),
+        ("store", sources.store),
+    ]);
     registry.register("durability", "What an acknowledgement means", info);
-}
-
-fn register_classified(registry: &mut Registry) -> ProduceClassified {
-    let family = Family::<[Label; 1], Counter>::default();
-    let help = "Batches of Produce by class";
-    registry.register("produce_classified", help, family.clone());
-    let class = |result| family.get_or_create_owned(&[("result", result)]);
-    ProduceClassified {
-        accept: class("accept"),
-        duplicate: class("duplicate"),
-        out_of_order: class("out_of_order"),
-        fenced: class("fenced"),
-        invalid: class("invalid"),
-    }
 }
 
 fn counter(r: &mut Registry, name: &str, help: &str, unit: Option<Unit>) -> Counter {
@@ -231,22 +289,27 @@ fn gauge(r: &mut Registry, name: &str, help: &str, unit: Option<Unit>) -> Gauge 
 
 #[cfg(test)]
 mod tests {
-    use kafka_protocol::messages::{ApiVersionsResponse, MetadataResponse};
+    use kafka_protocol::messages::ApiVersionsResponse;
 
     use super::*;
 
     #[test]
     fn the_text_holds_true_numbers() {
-        let metrics = Metrics::new("fsync", "sled");
+        let sources = Sources {
+            store: "sled",
+            journal: Some(Arc::default()),
+            ..Sources::none()
+        };
+        let metrics = Metrics::new(&sources);
         metrics.api(3).requests.inc();
         metrics.api(9999).requests.inc();
         metrics.bytes_in.inc_by(12);
-        metrics.produce_classified.accept.inc();
+        sources.produce_classified.count(&Verdict::Accept);
+        let journal = sources.journal.as_ref().unwrap();
+        journal.syncs.store(4, Ordering::Relaxed);
         let denied = ApiVersionsResponse::default().with_error_code(35);
         metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
-        metrics.count_errors(&ApiResponse::Metadata(
-            Box::new(MetadataResponse::default()),
-        ));
+        metrics.count_errors(&ApiResponse::Metadata(Box::default()));
         let text = metrics.encode().unwrap();
         for line in [
             "fencepost_requests_total{api=\"Metadata\"} 1",
@@ -255,6 +318,7 @@ mod tests {
             "fencepost_produce_classified_total{result=\"accept\"} 1",
             "fencepost_request_errors_total{api=\"ApiVersions\",error=\"UNSUPPORTED_VERSION\"} 1",
             "fencepost_durability_info{flush_policy=\"fsync\",store=\"sled\"} 1",
+            "fencepost_journal_syncs_total 4",
             "# EOF",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");

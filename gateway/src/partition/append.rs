@@ -51,7 +51,9 @@ impl Partition {
         }
         let stamped = batch.stamp(state.next_offset, self.epoch);
         let meta = BatchMeta::from_header(stamped.header(), append_ms, None);
-        match state.producers.classify(&meta) {
+        let verdict = state.producers.classify(&meta);
+        self.deps.classified.count(&verdict);
+        match verdict {
             Verdict::Accept => self.queue(&mut state, stamped, meta),
             Verdict::DuplicateDurable(of) => Ticket::Ready(Ok(self.duplicate(of))),
             Verdict::DuplicateQueued(of) => self.wait_behind(&state, self.duplicate(of)),

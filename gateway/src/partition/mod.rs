@@ -28,6 +28,8 @@ use store_adapter::runtime::Env;
 use store_adapter::store::LogStore;
 use tokio::sync::watch;
 
+use crate::metrics::ProduceClassified;
+
 pub use append::{Appended, Ticket};
 pub use error::{AppendError, ReadError};
 pub use lane::Lane;
@@ -80,6 +82,8 @@ pub struct PartitionDeps {
     pub lane: Lane,
     /// Snapshot files on the volume.
     pub snapshots: Arc<dyn SnapshotFiles>,
+    /// Counts batches by their class.
+    pub classified: Arc<ProduceClassified>,
 }
 
 /// A partition that this broker leads.

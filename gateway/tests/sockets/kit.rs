@@ -10,10 +10,9 @@ use gateway::connection::Shared;
 use gateway::features::Features;
 use gateway::frame::ByteBudget;
 use gateway::handlers::api_versions;
-use gateway::metrics::Metrics;
+use gateway::metrics::{Metrics, Sources};
 use gateway::server::{Limits, Listener, Server};
 use gateway::stack;
-use kafka_protocol::messages::MetadataResponse;
 use parking_lot::Mutex;
 use store_adapter::runtime::{BoxFuture, Env};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -64,7 +63,7 @@ impl Default for Setup {
             limits: Limits {
                 connections: 100,
                 connections_per_ip: 100,
-                idle: Duration::from_secs(600),
+                idle: Duration::from_mins(10),
                 write_stall: Duration::from_secs(30),
             },
             budget: 256 * 1024 * 1024,
@@ -81,15 +80,15 @@ pub(crate) struct Kit {
 }
 
 impl Kit {
-    pub(crate) async fn start() -> Self {
-        Self::with(|_| {}).await
+    pub(crate) fn start() -> Self {
+        Self::with(|_| {})
     }
 
-    pub(crate) async fn with(change: impl FnOnce(&mut Setup)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Setup)) -> Self {
         let mut setup = Setup::default();
         change(&mut setup);
         let env = Env::real();
-        let metrics = Arc::new(Metrics::new("fsync", "memory"));
+        let metrics = Arc::new(Metrics::new(&Sources::none()));
         let (calls, received) = mpsc::unbounded_channel();
         let software = Arc::new(Mutex::new(None));
         let service = Double {
@@ -213,7 +212,7 @@ impl Call {
 }
 
 pub(crate) fn metadata_response() -> ApiResponse {
-    ApiResponse::Metadata(Box::new(MetadataResponse::default()))
+    ApiResponse::Metadata(Box::default())
 }
 
 /// A frame with client id "raw".
@@ -223,7 +222,7 @@ pub(crate) fn frame(key: i16, version: i16, correlation_id: i32, body: &[u8]) ->
     bytes.extend_from_slice(&version.to_be_bytes());
     bytes.extend_from_slice(&correlation_id.to_be_bytes());
     bytes.extend_from_slice(b"\0\x03raw");
-    if key == 3 && version >= 9 || key == 0 && version >= 9 || key == 18 && version >= 3 {
+    if matches!((key, version), (0 | 3, 9..) | (18, 3..)) {
         bytes.push(0);
     }
     bytes.extend_from_slice(body);

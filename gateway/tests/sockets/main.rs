@@ -1,8 +1,8 @@
 //! The shell over real sockets, with a service that the test controls.
 
+#[cfg(test)]
 mod kit;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::api::{ApiRequest, ApiResponse, CloseReason, Staged};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn api_versions_is_answered() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     client.write_all(&api_versions_v3(41)).await.unwrap();
     let mut answer = kit::answer(&mut client).await.unwrap();
@@ -31,7 +31,7 @@ async fn api_versions_is_answered() {
 
 #[tokio::test]
 async fn an_unknown_api_versions_steps_down_and_the_connection_goes_on() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     client
         .write_all(&frame(18, 99, 1, b"\x01junk"))
@@ -46,7 +46,7 @@ async fn an_unknown_api_versions_steps_down_and_the_connection_goes_on() {
 
 #[tokio::test]
 async fn answers_leave_in_request_order_whatever_order_they_complete_in() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     let five: Vec<u8> = (1..=5).flat_map(metadata).collect();
     client.write_all(&five).await.unwrap();
@@ -68,7 +68,7 @@ async fn answers_leave_in_request_order_whatever_order_they_complete_in() {
 
 #[tokio::test]
 async fn a_frame_may_come_byte_by_byte_and_two_in_one_write() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     for byte in api_versions_v3(1) {
         client.write_all(&[byte]).await.unwrap();
@@ -82,7 +82,7 @@ async fn a_frame_may_come_byte_by_byte_and_two_in_one_write() {
 
 #[tokio::test]
 async fn the_pipeline_is_bounded() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     let many: Vec<u8> = (0..64).flat_map(metadata).collect();
     client.write_all(&many).await.unwrap();
@@ -110,7 +110,7 @@ fn expected_usize(n: i32) -> usize {
 
 #[tokio::test]
 async fn half_closed_clients_still_get_their_answers() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     client
         .write_all(&[metadata(1), metadata(2)].concat())
@@ -128,7 +128,7 @@ async fn half_closed_clients_still_get_their_answers() {
 
 #[tokio::test]
 async fn frames_that_are_no_requests_close_the_connection_after_earlier_answers() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let bad: Vec<(&str, Vec<u8>)> = vec![
         ("negative length", vec![0xff, 0xff, 0xff, 0xff]),
         ("length 0", vec![0, 0, 0, 0]),
@@ -170,7 +170,7 @@ async fn frames_that_are_no_requests_close_the_connection_after_earlier_answers(
 
 #[tokio::test]
 async fn a_claimed_length_takes_neither_memory_nor_the_budget_for_long() {
-    let kit = Kit::with(|setup| setup.budget = 64 * 1024 * 1024).await;
+    let kit = Kit::with(|setup| setup.budget = 64 * 1024 * 1024);
     let mut liars = Vec::new();
     for _ in 0..4 {
         let mut client = kit.connect().await;
@@ -199,13 +199,13 @@ async fn a_claimed_length_takes_neither_memory_nor_the_budget_for_long() {
 
 #[tokio::test]
 async fn large_frames_arrive_whole() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     // Client ids may be long: 100 topics of 32,000 bytes each make 3 MB.
     let mut body = 100_i32.to_be_bytes().to_vec();
     for _ in 0..100 {
         body.extend_from_slice(&32_000_i16.to_be_bytes());
-        body.extend_from_slice(&[b'x'; 32_000]);
+        body.extend_from_slice(&vec![b'x'; 32_000]);
     }
     let (mut read, mut write) = client.split();
     let bytes = [frame(3, 1, 1, &body), metadata(2)].concat();
@@ -228,8 +228,7 @@ async fn large_frames_arrive_whole() {
 async fn a_slow_reader_gets_every_byte_and_a_stuck_one_is_closed() {
     let kit = Kit::with(|setup| {
         setup.limits.write_stall = Duration::from_secs(2);
-    })
-    .await;
+    });
     let response = || {
         // About 4 MB: more than the socket buffers hold.
         let name = StrBytes::from_string("c".repeat(4_000_000));
@@ -264,7 +263,7 @@ async fn a_slow_reader_gets_every_byte_and_a_stuck_one_is_closed() {
 
 #[tokio::test]
 async fn idle_connections_are_closed_unless_an_answer_is_owed() {
-    let kit = Kit::with(|setup| setup.limits.idle = Duration::from_millis(1500)).await;
+    let kit = Kit::with(|setup| setup.limits.idle = Duration::from_millis(1500));
     let mut waiting = kit.connect().await;
     waiting.write_all(&metadata(1)).await.unwrap();
     let call = kit.next_call().await;
@@ -280,7 +279,7 @@ async fn idle_connections_are_closed_unless_an_answer_is_owed() {
 
 #[tokio::test]
 async fn connections_over_a_limit_are_closed_at_once() {
-    let kit = Kit::with(|setup| setup.limits.connections_per_ip = 2).await;
+    let kit = Kit::with(|setup| setup.limits.connections_per_ip = 2);
     let (mut one, _two) = (kit.connect().await, kit.connect().await);
     kit.until_connections(2).await;
     let mut three = kit.connect().await;
@@ -296,24 +295,27 @@ async fn connections_over_a_limit_are_closed_at_once() {
 
 #[tokio::test]
 async fn a_drain_finishes_what_is_ordered_and_reads_no_more() {
-    let kit = Arc::new(Kit::start().await);
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     client.write_all(&metadata(1)).await.unwrap();
     let call = kit.next_call().await;
-    let draining = Arc::clone(&kit);
-    let drain = tokio::spawn(async move { draining.drain(Duration::from_secs(20)).await });
-    kit.until_refusing().await;
-    client.write_all(&metadata(2)).await.unwrap();
-    call.answer();
-    assert_eq!(kit::answer(&mut client).await.unwrap().correlation_id, 1);
-    assert!(kit::answer(&mut client).await.is_none());
-    assert!(drain.await.unwrap(), "nothing was left");
+    let drain = kit.drain(Duration::from_secs(20));
+    let client = async {
+        kit.until_refusing().await;
+        client.write_all(&metadata(2)).await.unwrap();
+        call.answer();
+        let answer = kit::answer(&mut client).await.unwrap();
+        assert_eq!(answer.correlation_id, 1);
+        assert!(kit::answer(&mut client).await.is_none());
+    };
+    let (complete, ()) = tokio::join!(drain, client);
+    assert!(complete, "nothing was left");
     assert!(kit.no_call().await);
 }
 
 #[tokio::test]
 async fn a_drain_is_bounded() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     client.write_all(&metadata(1)).await.unwrap();
     let _never_answered = kit.next_call().await;
@@ -324,7 +326,7 @@ async fn a_drain_is_bounded() {
 
 #[tokio::test]
 async fn closes_silence_and_panics_of_the_service() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     client
         .write_all(&[metadata(1), metadata(2)].concat())
@@ -360,7 +362,7 @@ async fn closes_silence_and_panics_of_the_service() {
 
 #[tokio::test]
 async fn a_connection_that_goes_away_cancels_no_first_stage() {
-    let kit = Kit::start().await;
+    let kit = Kit::start();
     let mut client = kit.connect().await;
     client.write_all(&metadata(1)).await.unwrap();
     let staged = kit.next_staged().await;

@@ -32,6 +32,9 @@ pub use index::{IndexChange, IndexError, IndexStore, MemoryIndex};
 pub use sled_index::{OpenIndexError, SledIndex};
 pub use store::JournalStore;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use crate::ids::BrokerId;
 use crate::store::{Durability, StoreError};
 use crate::volume::VolumeError;
@@ -45,6 +48,17 @@ pub enum FlushPolicy {
     Fsync,
     /// After the write: it survives the end of the process.
     Os,
+}
+
+/// What a store has done since the process began, for metrics. Only grows.
+#[derive(Debug, Default)]
+pub struct JournalCounters {
+    /// Syncs of journal files by commit rounds.
+    pub syncs: AtomicU64,
+    /// Commit rounds that were written.
+    pub rounds: AtomicU64,
+    /// Bytes that they wrote, frames included.
+    pub bytes: AtomicU64,
 }
 
 /// How a journal store works.
@@ -65,6 +79,8 @@ pub struct JournalConfig {
     pub round_bytes: usize,
     /// Most groups of a round. Default 1024.
     pub round_groups: usize,
+    /// What it has done.
+    pub counters: Arc<JournalCounters>,
 }
 
 impl Default for JournalConfig {
@@ -77,6 +93,7 @@ impl Default for JournalConfig {
             queue_bytes: 64 << 20,
             round_bytes: 8 << 20,
             round_groups: 1024,
+            counters: Arc::default(),
         }
     }
 }

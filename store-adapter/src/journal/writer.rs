@@ -187,8 +187,14 @@ impl Writer {
         let file = &self.current.file;
         let written = file.write_at(self.current.position, &round.parts).await;
         written.map_err(Failure::Unsure)?;
+        let counters = &self.parts.config.counters;
+        counters.rounds.fetch_add(1, Ordering::Relaxed);
+        counters.bytes.fetch_add(round.len, Ordering::Relaxed);
         match self.parts.config.flush {
-            FlushPolicy::Fsync => file.sync_data().await.map_err(Failure::Unsure),
+            FlushPolicy::Fsync => {
+                counters.syncs.fetch_add(1, Ordering::Relaxed);
+                file.sync_data().await.map_err(Failure::Unsure)
+            }
             FlushPolicy::Os => Ok(()),
         }
     }

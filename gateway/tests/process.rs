@@ -1,0 +1,198 @@
+//! The built command as a process, and the library entry inside this one.
+
+#![allow(clippy::unwrap_used, reason = "all of it is a test")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use gateway::Gateway;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// ApiVersions v0 with correlation id 7 and no client id.
+const API_VERSIONS: &[u8] = b"\0\0\0\x0a\0\x12\0\0\0\0\0\x07\xff\xff";
+
+async fn asks_api_versions(address: &str) {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(API_VERSIONS).await.unwrap();
+    let len = client.read_u32().await.unwrap();
+    let mut answer = vec![0; usize::try_from(len).unwrap()];
+    client.read_exact(&mut answer).await.unwrap();
+    // Correlation id, no error, and the number of keys.
+    let keys = u8::try_from(gateway::api::api_table().len()).unwrap();
+    assert_eq!(answer[..10], [0, 0, 0, 7, 0, 0, 0, 0, 0, keys]);
+}
+
+async fn get(address: &str, path: &str) -> String {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_in_this_process_serves_and_stops() {
+    let gateway = Gateway::builder().ephemeral().start().await.unwrap();
+    let addresses = gateway.addresses().clone();
+    assert_eq!(addresses.listeners["PLAINTEXT"], addresses.kafka);
+    asks_api_versions(&addresses.kafka).await;
+    let ready = get(&addresses.admin, "/readyz?verbose").await;
+    assert!(ready.starts_with("HTTP/1.1 200 OK"), "{ready}");
+    assert!(ready.ends_with("ready\n"), "{ready}");
+    let metrics = get(&addresses.admin, "/metrics").await;
+    assert!(
+        metrics.contains("fencepost_requests_total{api=\"ApiVersions\"} 1"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("flush_policy=\"memory\""), "{metrics}");
+    assert!(gateway.shutdown().await);
+    assert!(TcpStream::connect(&addresses.kafka).await.is_err());
+    assert!(TcpStream::connect(&addresses.admin).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use_and_an_address_off_loopback_are_refused() {
+    let first = Gateway::builder().ephemeral().start().await.unwrap();
+    let taken = format!("PLAINTEXT://{}", first.addresses().kafka);
+    let second = Gateway::builder().ephemeral().set("listeners", &taken);
+    let error = second.start().await.unwrap_err().to_string();
+    assert!(error.contains(&first.addresses().kafka), "{error}");
+    let open = Gateway::builder()
+        .ephemeral()
+        .set("admin.listen", "0.0.0.0:0");
+    let error = open.start().await.unwrap_err().to_string();
+    assert!(error.contains("no authentication"), "{error}");
+    assert!(first.shutdown().await);
+}
+
+struct Process {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn fencepost(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars() {
+        if name.starts_with("KAFKA_") || name.starts_with("FENCEPOST_") || name == "RUST_LOG" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Starts a broker on free ports; its addresses are the one line of its standard output.
+fn start(data: &Path) -> (Process, gateway_addresses::Addresses) {
+    let mut command = fencepost(&["--data-dir", data.to_str().unwrap(), "--print-addresses"]);
+    command.args(["--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
+    command.args(["--override", "listeners=PLAINTEXT://127.0.0.1:0"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let addresses = gateway_addresses::parse(&line);
+    (Process { child, stdout }, addresses)
+}
+
+mod gateway_addresses {
+    pub(crate) struct Addresses {
+        pub(crate) kafka: String,
+        pub(crate) admin: String,
+    }
+
+    pub(crate) fn parse(line: &str) -> Addresses {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        let text = |key: &str| value[key].as_str().unwrap().to_owned();
+        assert_eq!(value["listeners"]["PLAINTEXT"], value["kafka"]);
+        Addresses {
+            kafka: text("kafka"),
+            admin: text("admin"),
+        }
+    }
+}
+
+fn signal(process: &Process, name: &str) {
+    let pid = process.child.id().to_string();
+    let killed = Command::new("kill")
+        .args(["-s", name, &pid])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_stops_in_order_and_a_restart_finds_the_data() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["TERM", "INT"] {
+        let (mut process, addresses) = start(dir.path());
+        asks_api_versions(&addresses.kafka).await;
+        assert!(get(&addresses.admin, "/livez").await.ends_with("ok"));
+        signal(&process, name);
+        assert_eq!(process.child.wait().unwrap().code(), Some(0));
+        let mut rest = String::new();
+        process.stdout.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "", "one line and no more");
+    }
+}
+
+#[test]
+fn a_double_start_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_first, _) = start(dir.path());
+    let mut command = fencepost(&["--data-dir", dir.path().to_str().unwrap()]);
+    command.args(["--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
+    let second = command
+        .args(["--override", "listeners=PLAINTEXT://127.0.0.1:0"])
+        .output();
+    let second = second.unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let log = String::from_utf8(second.stderr).unwrap();
+    assert!(log.contains("runs already"), "{log}");
+}
+
+#[test]
+fn wrong_arguments_and_values_exit_with_2_and_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("server.properties");
+    std::fs::copy(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wrong.properties"),
+        &file,
+    )
+    .unwrap();
+    let file = file.to_str().unwrap();
+    for (arguments, expected) in [
+        (vec!["--no-such-flag"], "--no-such-flag"),
+        (
+            vec!["--broker-id", "x"],
+            "node.id = \"x\" (flag --broker-id): allowed is",
+        ),
+        (vec!["--override", "num.partitions"], "allowed is key=value"),
+        (
+            vec![file],
+            "line 3): allowed is a whole number from 1 to 10000",
+        ),
+        (vec!["no-such-file"], "no-such-file"),
+        (vec!["--log", "a=b=c"], "logging.filter"),
+        (vec!["--admin-listen", "0.0.0.0:9644"], "no authentication"),
+    ] {
+        let output = fencepost(&arguments).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+        assert!(output.stdout.is_empty());
+    }
+}
