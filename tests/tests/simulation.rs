@@ -63,3 +63,65 @@ fn the_same_seed_gives_the_same_events() {
         assert_eq!(one.log.len(), two.log.len(), "seed {seed}");
     }
 }
+
+/// Every planted fault is found by a seed: proof that the checkers can fail, one by one.
+#[cfg(feature = "planted-faults")]
+mod planted {
+    use store_adapter::fault::{Fault, plant};
+
+    use super::{SEEDS, scenario};
+
+    /// Plants `fault` on this thread, which is one world at a time, and looks for a seed.
+    fn is_found(fault: Fault) {
+        assert!(Fault::ALL.contains(&fault));
+        plant(Some(fault));
+        let found = (0..SEEDS).find(|seed| !scenario::run(*seed).violations.is_empty());
+        plant(None);
+        let found = found.unwrap_or_else(|| panic!("no seed below {SEEDS} finds {fault:?}"));
+        let report = scenario::run(found);
+        assert!(
+            report.violations.is_empty(),
+            "{fault:?} is not what {report}"
+        );
+    }
+
+    #[test]
+    fn window_before_commit() {
+        is_found(Fault::WindowBeforeCommit);
+    }
+
+    #[test]
+    fn duplicate_early() {
+        is_found(Fault::DuplicateEarly);
+    }
+
+    #[test]
+    fn no_claim_check() {
+        is_found(Fault::NoClaimCheck);
+    }
+
+    #[test]
+    fn no_second_sweep() {
+        is_found(Fault::NoSecondSweep);
+    }
+
+    #[test]
+    fn snapshot_unchecked() {
+        is_found(Fault::SnapshotUnchecked);
+    }
+
+    #[test]
+    fn directory_not_synced() {
+        is_found(Fault::DirectoryNotSynced);
+    }
+
+    #[test]
+    fn tail_not_synced() {
+        is_found(Fault::TailNotSynced);
+    }
+
+    #[test]
+    fn block_before_durable() {
+        is_found(Fault::BlockBeforeDurable);
+    }
+}

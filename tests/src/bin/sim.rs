@@ -18,6 +18,12 @@ struct Arguments {
     /// Plants a deliberate fault, by its name in the code.
     #[arg(long, global = true)]
     fault: Option<String>,
+    /// Shows what the brokers log.
+    #[arg(long, global = true)]
+    trace: bool,
+    /// Stops at the first seed that fails.
+    #[arg(long, global = true)]
+    first: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -44,6 +50,11 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     plant(arguments.fault.as_deref())?;
+    if arguments.trace {
+        let subscriber = tracing_subscriber::fmt().with_writer(std::io::stderr);
+        subscriber.without_time().init();
+    }
+    let first = arguments.first;
     let mut out = std::io::stdout();
     match (arguments.seed, arguments.command) {
         (_, Some(Command::Soak { seconds, from })) => {
@@ -51,9 +62,13 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().build()?;
             let clock = runtime.block_on(async { Env::real() }).clock;
             let end = clock.monotonic() + Duration::from_secs(seconds);
-            try_all(&mut out, (from..).take_while(|_| clock.monotonic() < end))
+            try_all(
+                &mut out,
+                first,
+                (from..).take_while(|_| clock.monotonic() < end),
+            )
         }
-        (_, Some(Command::Seeds { from, to })) => try_all(&mut out, from..to),
+        (_, Some(Command::Seeds { from, to })) => try_all(&mut out, first, from..to),
         (Some(seed), None) => {
             let report = scenario::run(seed);
             if !arguments.quiet {
@@ -69,7 +84,11 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-fn try_all(out: &mut impl Write, seeds: impl Iterator<Item = u64>) -> anyhow::Result<()> {
+fn try_all(
+    out: &mut impl Write,
+    first: bool,
+    seeds: impl Iterator<Item = u64>,
+) -> anyhow::Result<()> {
     let (mut tried, mut failed) = (0_u64, 0_u64);
     for seed in seeds {
         let report: Report = scenario::run(seed);
@@ -77,6 +96,9 @@ fn try_all(out: &mut impl Write, seeds: impl Iterator<Item = u64>) -> anyhow::Re
         if !report.violations.is_empty() {
             failed += 1;
             write!(out, "{report}")?;
+            if first {
+                break;
+            }
         }
     }
     writeln!(out, "{tried} seeds, {failed} failed")?;

@@ -1,6 +1,7 @@
 //! Broker instances on one volume: brought up as production does, killed, cut off.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -235,8 +236,8 @@ impl Cluster {
 
     /// Lets the file server execute some of what it held back.
     pub(crate) fn run_late(&self) {
-        while self.volume.late() > 0 && self.world.chance(60) {
-            let index = self.world.below(self.volume.late() as u64);
+        while !self.volume.late().is_empty() && self.world.chance(60) {
+            let index = self.world.below(self.volume.late().len() as u64);
             let outcome = self.volume.run_late(usize::try_from(index).unwrap_or(0));
             self.world.note(&format!("late: {outcome:?}"));
         }
@@ -280,7 +281,9 @@ fn config(plan: &Plan) -> BootConfig {
         shards: plan.shards,
         store: StoreKind::Sled,
         flush: FlushPolicy::Fsync,
+        index_dir: PathBuf::new(),
         journal_segment_bytes: plan.segment_bytes,
+        journal_counters: Arc::default(),
         listeners: vec![NamedListener {
             name: "PLAINTEXT".to_owned(),
             advertised: Advertised {
