@@ -25,10 +25,13 @@ pub(crate) type Failure = String;
 /// Checks everything against a broker without faults.
 pub(crate) async fn check(client: &Client) -> Result<(), Failure> {
     let connection = client.connect().await;
-    let targets = topics(client, &connection).await?;
+    let (targets, offline) = topics(client, &connection).await?;
     for target in &targets {
         for partition in 0..target.partitions {
             let place = (target.id, partition);
+            if offline.contains(&place) {
+                continue;
+            }
             let log = read_log(client, &connection, place, 0).await?;
             let committed = read_log(client, &connection, place, 1).await?;
             if log.len() != committed.len() {
@@ -53,8 +56,13 @@ pub(crate) async fn check(client: &Client) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The topics: whole, and those that must exist.
-async fn topics(client: &Client, connection: &Connection) -> Result<Vec<Target>, Failure> {
+/// The topics: whole, and those that must exist. Besides them the partitions that a power cut
+/// without syncs damaged.
+async fn topics(
+    client: &Client,
+    connection: &Connection,
+) -> Result<(Vec<Target>, BTreeSet<Place>), Failure> {
+    let mut offline = BTreeSet::new();
     let listed = client.metadata(connection, None, false).await;
     let listed = listed.ok_or("no answer to Metadata")?;
     let mut targets = Vec::new();
@@ -65,7 +73,9 @@ async fn topics(client: &Client, connection: &Connection) -> Result<Vec<Target>,
                 .partitions
                 .iter()
                 .all(|p| p.error_code == 0 && p.leader_id.0 == 0);
-        if !whole {
+        let damaged = topic.partitions.iter().filter(|p| p.error_code == 56);
+        offline.extend(damaged.map(|p| (topic.topic_id, p.partition_index)));
+        if !whole && client.history.durable() {
             client
                 .history
                 .violation(&format!("topic {topic:?} is not whole"));
@@ -88,7 +98,7 @@ async fn topics(client: &Client, connection: &Connection) -> Result<Vec<Target>,
             client.history.violation(&format!("{fate:?} {id} is gone"));
         }
     }
-    Ok(targets)
+    Ok((targets, offline))
 }
 
 /// All of a log.

@@ -374,6 +374,10 @@ impl Director {
             if present != progress {
                 (progress, since) = (present, now);
             } else if now - since > QUIET {
+                if !self.cluster.history.durable() {
+                    // Without syncs a power cut may damage what it will: nothing is promised.
+                    break;
+                }
                 if restarts == 2 {
                     return Err("producers get nowhere without any fault".to_owned());
                 }
