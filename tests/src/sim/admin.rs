@@ -24,18 +24,22 @@ pub(crate) fn partitions_of(name: &str) -> usize {
 
 /// Creates and deletes topics for ever.
 pub(crate) async fn churn(client: Client, auto_partitions: u32) {
+    // What was asked for when a connection broke is asked for again.
+    let mut again: Option<String> = None;
     loop {
         let connection = client.connect().await;
         for _ in 0..1 + client.world.below(20) {
-            let name = format!(
-                "churn-{}-{}",
-                client.world.below(3),
-                1 + client.world.below(3)
-            );
             let done = match client.world.below(10) {
-                0..4 => create(&client, &connection, &name).await,
-                4..7 => delete(&client, &connection).await,
-                7 => {
+                0..5 => {
+                    let (number, partitions) = (client.world.below(2), client.world.below(2));
+                    let fresh = format!("churn-{number}-{}", 1 + partitions);
+                    let name = again.take().unwrap_or(fresh);
+                    let done = create(&client, &connection, &name).await;
+                    again = done.is_none().then_some(name);
+                    done
+                }
+                5..8 => delete(&client, &connection).await,
+                8 => {
                     let name = format!("auto-{}-{auto_partitions}", client.world.below(4));
                     observe(&client, &connection, Some(&name), true).await
                 }
@@ -44,7 +48,7 @@ pub(crate) async fn churn(client: Client, auto_partitions: u32) {
             if done.is_none() {
                 break;
             }
-            client.pause(0, 30).await;
+            client.pause(0, 10).await;
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct DiskRates {
     pub(crate) late: u64,
     /// Longest usual step, microseconds.
     pub(crate) latency_us: u64,
+    /// Longest wait before an instance names itself owner of an area, microseconds.
+    pub(crate) claim_us: u64,
 }
 
 /// What happens at a step.
@@ -51,6 +53,8 @@ struct Armed {
 struct State {
     rates: DiskRates,
     armed: Option<Armed>,
+    /// Who is paused once this instance has named itself owner of an area, and of which.
+    victim: Option<(NodeId, String)>,
     /// Nothing fails any more.
     calm: bool,
 }
@@ -83,6 +87,7 @@ impl Disk {
             state: Mutex::new(State {
                 rates,
                 armed: None,
+                victim: None,
                 calm: false,
             }),
         })
@@ -97,6 +102,25 @@ impl Disk {
             sprung,
         });
         wait
+    }
+
+    /// Pauses `victim` when this instance names itself owner of `area`: in the middle of what it
+    /// does to the files of that area.
+    pub(crate) fn pause_at_claim(&self, victim: NodeId, area: &str) {
+        self.state.lock().victim = Some((victim, area.to_owned()));
+    }
+
+    fn named_owner(&self, target: &str) {
+        let victim = {
+            let mut state = self.state.lock();
+            let hit = |(_, area): &mut (NodeId, String)| {
+                target == format!("__cluster/owners/{area}/current.json")
+            };
+            state.victim.take_if(hit)
+        };
+        if let Some((victim, _)) = victim {
+            self.world.pause(victim);
+        }
     }
 
     /// Takes the trap away.
@@ -138,6 +162,15 @@ impl Disk {
 
     async fn decide(&self, step: &Step) -> StepOutcome {
         self.latency(step.op).await;
+        let claims = step
+            .to
+            .as_ref()
+            .is_some_and(|to| to.file_name() == "current.json");
+        let us = self.rates().claim_us;
+        if claims && us > 0 {
+            let us = self.world.below(us);
+            self.env.clock.sleep(Duration::from_micros(us)).await;
+        }
         let line = match &step.to {
             Some(to) => format!("{} {:?} {} -> {to}", self.server, step.op, step.path),
             None => format!(
@@ -255,6 +288,9 @@ impl StepHook for Hook {
                 }
             }
             (StepOp::Rename, StepAnswer::Done) => {
+                if let Some(to) = &step.to {
+                    disk.named_owner(to.as_str());
+                }
                 let to = step.to.as_ref().and_then(|to| claimed_shard(to.as_str()));
                 if let Some(shard) = to {
                     disk.history.claimed(disk.server, shard);

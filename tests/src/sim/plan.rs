@@ -71,8 +71,8 @@ pub(crate) struct Plan {
     pub(crate) readers: u32,
     /// Topics are created and deleted all the time, by that many clients.
     pub(crate) churn: u32,
-    /// Producer ids are asked for all the time.
-    pub(crate) ids: bool,
+    /// Producer ids are asked for all the time, by that many clients.
+    pub(crate) ids: u32,
     pub(crate) net: NetRates,
     pub(crate) disk: DiskRates,
     /// Listings and failed look-ups may be out of date.
@@ -138,7 +138,11 @@ impl Plan {
                 Theme::Mixed | Theme::Twins => rng.u32(0..=1),
                 _ => 0,
             },
-            ids: is(Theme::Topics) || (is(Theme::Mixed) && rng.bool()),
+            ids: match theme {
+                Theme::Topics => rng.u32(1..=3),
+                Theme::Mixed => rng.u32(0..=1),
+                _ => 0,
+            },
             net: NetRates {
                 lose_request: [0, 5, 20][rng.usize(0..3)],
                 lose_answer: [0, 10, 40][rng.usize(0..3)],
@@ -151,6 +155,7 @@ impl Plan {
                 fail_other: if troubled { rng.u64(0..=20) } else { 0 },
                 late: if troubled { rng.u64(0..=30) } else { 0 },
                 latency_us: [20, 200, 1_000][rng.usize(0..3)],
+                claim_us: 0,
             },
             stale: rng.u8(0..3) == 0,
             kill_starts: [0, 20, 50][rng.usize(0..3)],
@@ -169,7 +174,7 @@ fn acts(theme: Theme, rng: &mut fastrand::Rng) -> Vec<Act> {
             Theme::PowerCuts => [0, 1, 1][rng.usize(0..3)],
             Theme::Twins => 2,
             Theme::Disk => [0, 1, 4][rng.usize(0..3)],
-            Theme::OsFlush => 3,
+            Theme::OsFlush => [0, 5, 5][rng.usize(0..3)],
             Theme::Topics => [0, 1, 2, 2][rng.usize(0..4)],
             Theme::Mixed => rng.u8(0..4),
         };
@@ -194,6 +199,11 @@ fn act(kind: u8, rng: &mut fastrand::Rng) -> Act {
         3 => Act::Stop {
             steps: [0, steps][rng.usize(0..2)],
             cut: rng.bool(),
+        },
+        5 => Act::Stop {
+            // Within the snapshots that a clean stop writes.
+            steps: rng.u64(20..=120),
+            cut: true,
         },
         _ => Act::Work(rng.u64(200..=1_000)),
     }

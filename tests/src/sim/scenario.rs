@@ -139,12 +139,17 @@ impl Director {
 
     /// Brings a process up, again and again if need be, and shows clients the way to it.
     async fn start(&self) -> Result<Instance, String> {
-        let up = self.start_beside(self.cluster.plan.disk).await?;
+        let up = self.start_beside(self.cluster.plan.disk, None).await?;
         self.cluster.net.route(Some(up.server()), None);
         Ok(up)
     }
 
-    async fn start_beside(&self, rates: DiskRates) -> Result<Instance, String> {
+    /// Brings a process up, which pauses `victim` when it has claimed an area, both in one.
+    async fn start_beside(
+        &self,
+        rates: DiskRates,
+        victim: Option<(NodeId, &str)>,
+    ) -> Result<Instance, String> {
         let mut why = None;
         for start in 0..STARTS_MAX {
             let calm = start >= TROUBLED_STARTS_MAX;
@@ -158,6 +163,9 @@ impl Director {
                     Trap::KillBehind
                 };
                 drop(booting.disk.arm(1 + self.world().below(150), trap));
+            }
+            if let Some((node, area)) = victim {
+                booting.disk.pause_at_claim(node, area);
             }
             let number = booting.number;
             match self.cluster.booted(booting).await {
@@ -239,7 +247,7 @@ impl Director {
             let churn = admin::churn(client.clone(), plan.auto_partitions);
             drop(runtime.spawn("admin", Box::pin(churn)));
         }
-        if plan.ids {
+        for _ in 0..plan.ids {
             drop(runtime.spawn("ids", Box::pin(admin::ids(client.clone()))));
         }
     }
@@ -307,16 +315,18 @@ impl Director {
         hold_ms: u64,
         linger_ms: u64,
     ) -> Result<Instance, String> {
-        let trap = up.disk.arm(steps, Trap::Pause);
-        if !meanwhile {
-            self.sprung(trap, 500).await;
-        }
         let mut rates = self.cluster.plan.disk;
+        let mut victim = None;
         if meanwhile {
             // Slower than the first, so that much happens between two of its steps.
-            rates.latency_us *= 5;
+            rates.claim_us = 30_000;
+            let area = ["broker-0", "controller", "shard-0"];
+            let area = area.get(usize::try_from(steps % 3).unwrap_or(0));
+            victim = area.map(|area| (up.node, *area));
+        } else {
+            self.sprung(up.disk.arm(steps, Trap::Pause), 500).await;
         }
-        let second = self.start_beside(rates).await?;
+        let second = self.start_beside(rates, victim).await?;
         up.disk.disarm();
         if !meanwhile {
             self.world().pause(up.node);
