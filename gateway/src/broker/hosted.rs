@@ -8,6 +8,7 @@ use futures_util::stream::FuturesOrdered;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::RwLock;
 use store_adapter::ids::{LogId, ShardId};
+use store_adapter::runtime::BoxFuture;
 use store_adapter::store::StoreError;
 use uuid::Uuid;
 
@@ -162,8 +163,13 @@ impl Broker {
     pub(crate) async fn delete_topic(&self, id: Uuid) -> Result<(), TopicError> {
         let _one_at_a_time = self.hosted.changing.lock().await;
         self.catalogue.delete(id).await?;
+        self.unhost(id).await;
+        Ok(())
+    }
+
+    async fn unhost(&self, id: Uuid) {
         let Some(topic) = self.hosted.remove(id) else {
-            return Ok(());
+            return;
         };
         for partition in topic.partitions.iter().flatten() {
             partition.close(AppendError::NotLeader);
@@ -171,7 +177,42 @@ impl Broker {
         if let Err(error) = self.store.delete(id).await {
             tracing::warn!(topic = %id, %error, "records of a deleted topic not deleted yet");
         }
-        Ok(())
+    }
+
+    /// Follows the catalogue until the broker stops. The request that changed a topic may be gone
+    /// with its connection before that topic is served, or was answered that nobody knows.
+    pub(super) fn start_following(self: &Arc<Self>) {
+        let broker = Arc::downgrade(self);
+        let mut changes = self.catalogue.changes();
+        let stopping = self.stopping.clone();
+        let task: BoxFuture<'static, ()> = Box::pin(async move {
+            loop {
+                let changed = tokio::select! {
+                    biased;
+                    () = stopping.cancelled() => None,
+                    changed = changes.next() => changed,
+                };
+                let (Some(()), Some(broker)) = (changed, broker.upgrade()) else {
+                    return;
+                };
+                broker.follow_catalogue().await;
+            }
+        });
+        drop(self.env.runtime.spawn("topics", task));
+    }
+
+    async fn follow_catalogue(self: &Arc<Self>) {
+        let _one_at_a_time = self.hosted.changing.lock().await;
+        for topic in self.topics() {
+            if self.catalogue.is_deleted(topic.id) {
+                self.unhost(topic.id).await;
+            }
+        }
+        for topic in self.catalogue.topics() {
+            if self.topic_by_id(topic.id).is_none() {
+                self.host(topic).await;
+            }
+        }
     }
 
     pub(super) async fn host_catalogue(self: &Arc<Self>) {

@@ -127,6 +127,7 @@ impl Broker {
             classified: Arc::default(),
         });
         broker.host_catalogue().await;
+        broker.start_following();
         broker.start_expiry();
         broker
     }

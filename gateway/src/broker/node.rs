@@ -8,6 +8,7 @@ use coordinator::service::cluster::{
 use coordinator::volume::format::{
     Extra, Manifest, ProducerSnapshot, Restored, TxnIndexSnapshot, Writer, restore,
 };
+use futures_util::stream::{self, BoxStream};
 use store_adapter::ids::{LeaderEpoch, LogId};
 use store_adapter::runtime::BoxFuture;
 use uuid::Uuid;
@@ -119,6 +120,15 @@ impl Catalogue for NodeCatalogue {
 
     fn is_damaged(&self, name: &str) -> bool {
         self.0.view().topics.is_damaged(name)
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let view = self.0.watch_view();
+        Box::pin(stream::unfold(view, |mut view| async move {
+            // Ends with the node.
+            view.changed().await.ok()?;
+            Some(((), view))
+        }))
     }
 }
 

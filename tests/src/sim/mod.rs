@@ -1,3 +1,20 @@
 //! The deterministic simulation: the real services over simulated time, volume and network.
+//!
+//! [`scenario::run`] plays one seed. Brokers come up as in production (`gateway::boot`) and are
+//! cut at the decoded request; everything outside them is simulated: time and tasks
+//! (`executor`), the disk (`disk`), the network (`net`), and, for half of the seeds, the log
+//! store (`store`). `history` judges what clients see while they see it, `check` the rest.
 
+mod admin;
+mod check;
+mod clients;
+mod disk;
 pub mod executor;
+mod history;
+mod instance;
+mod net;
+mod plan;
+mod producer;
+mod reader;
+pub mod scenario;
+mod store;

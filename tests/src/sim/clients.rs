@@ -1,0 +1,167 @@
+//! Clients as real ones behave: what every one of them needs, and what answers say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use gateway::api::{ApiRequest, ApiResponse};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
+use kafka_protocol::messages::{InitProducerIdRequest, MetadataRequest, ProducerId};
+use store_adapter::batch::{BatchHeader, HEADER_LEN};
+use store_adapter::records::Records;
+use store_adapter::runtime::Env;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::executor::World;
+use super::history::{History, RecordId};
+use super::net::{Connection, Network};
+use crate::raw::ops::topic_name;
+
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A topic that clients use.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// Its id.
+    pub(crate) id: Uuid,
+    /// Its name.
+    pub(crate) name: String,
+    /// How many partitions it has.
+    pub(crate) partitions: i32,
+}
+
+/// What every client has.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) world: World,
+    pub(crate) env: Env,
+    pub(crate) net: Arc<Network>,
+    pub(crate) history: Arc<History>,
+}
+
+/// A batch that was read.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadBatch {
+    pub(crate) header: BatchHeader,
+    pub(crate) records: Vec<RecordId>,
+}
+
+impl Client {
+    /// Waits between `from` and `to` milliseconds.
+    pub(crate) async fn pause(&self, from: u64, to: u64) {
+        let ms = from + self.world.below(to - from + 1);
+        self.env.clock.sleep(Duration::from_millis(ms)).await;
+    }
+
+    /// Connects, however long it takes.
+    pub(crate) async fn connect(&self) -> Connection {
+        loop {
+            if let Some(connection) = self.net.connect(&self.env).await {
+                return connection;
+            }
+            self.pause(5, 60).await;
+        }
+    }
+
+    /// The answer to what was sent; `None` when it does not come.
+    pub(crate) async fn answer(&self, wait: oneshot::Receiver<ApiResponse>) -> Option<ApiResponse> {
+        tokio::select! {
+            biased;
+            answer = wait => answer.ok(),
+            () = self.env.clock.sleep(PATIENCE) => None,
+        }
+    }
+
+    /// Sends one request and waits for its answer.
+    pub(crate) async fn ask(
+        &self,
+        connection: &Connection,
+        request: ApiRequest,
+        version: i16,
+    ) -> Option<ApiResponse> {
+        let wait = connection.send(request, version, Vec::new()).await.ok()?;
+        self.answer(wait).await
+    }
+
+    /// A fresh producer id, asked for until there is one.
+    pub(crate) async fn producer_id(&self) -> i64 {
+        let mut connection = self.connect().await;
+        loop {
+            match self.ask(&connection, init_producer_id(), 4).await {
+                Some(ApiResponse::InitProducerId(answer)) if answer.error_code == 0 => {
+                    return answer.producer_id.0;
+                }
+                Some(_) => self.pause(5, 60).await,
+                None => connection = self.connect().await,
+            }
+        }
+    }
+
+    /// Metadata of one topic, or of all; `None` when the connection broke.
+    pub(crate) async fn metadata(
+        &self,
+        connection: &Connection,
+        name: Option<&str>,
+        create: bool,
+    ) -> Option<Vec<MetadataResponseTopic>> {
+        let topics = name
+            .map(|name| vec![MetadataRequestTopic::default().with_name(Some(topic_name(name)))]);
+        let request = MetadataRequest::default()
+            .with_topics(topics)
+            .with_allow_auto_topic_creation(create);
+        let request = ApiRequest::Metadata(Box::new(request));
+        match self.ask(connection, request, 12).await {
+            Some(ApiResponse::Metadata(answer)) => Some(answer.topics),
+            _ => None,
+        }
+    }
+}
+
+/// A request for a fresh producer id.
+pub(crate) fn init_producer_id() -> ApiRequest {
+    let request = InitProducerIdRequest::default()
+        .with_transactional_id(None)
+        .with_transaction_timeout_ms(60_000)
+        .with_producer_id(ProducerId(-1))
+        .with_producer_epoch(-1);
+    ApiRequest::InitProducerId(Box::new(request))
+}
+
+/// The batches of a Fetch answer.
+pub(crate) fn read_batches(blobs: &[Bytes]) -> Result<Vec<ReadBatch>, String> {
+    let mut batches = Vec::new();
+    for blob in blobs {
+        let mut rest = blob.clone();
+        while !rest.is_empty() {
+            let header = BatchHeader::read(&rest).map_err(|error| error.to_string())?;
+            let len = header.total_len().filter(|len| *len <= rest.len());
+            let bytes = rest.split_to(len.ok_or("a batch is cut off")?);
+            batches.push(read_batch(header, &bytes)?);
+        }
+    }
+    Ok(batches)
+}
+
+fn read_batch(header: BatchHeader, bytes: &[u8]) -> Result<ReadBatch, String> {
+    let crc = crc32c::crc32c(bytes.get(21..).unwrap_or_default());
+    if crc != header.crc {
+        return Err(format!(
+            "the CRC of the batch at {} is wrong",
+            header.base_offset
+        ));
+    }
+    let mut ids = Vec::new();
+    let body = bytes.get(HEADER_LEN..).unwrap_or_default();
+    for record in Records::new(&header, body).map_err(|error| format!("{error:?}"))? {
+        let record = record.map_err(|error| format!("{error:?}"))?;
+        let id = record.value.and_then(RecordId::read);
+        ids.push(id.ok_or("a record that nobody sent")?);
+    }
+    Ok(ReadBatch {
+        header,
+        records: ids,
+    })
+}

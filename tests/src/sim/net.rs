@@ -1,0 +1,243 @@
+//! Connections cut at the decoded request: per connection a reader that orders requests one after
+//! the other and a writer that answers in that order, as the gateway's own do; requests and
+//! answers are delayed, and lost with their connection.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
+use gateway::broker::Broker;
+use parking_lot::Mutex;
+use store_adapter::runtime::Env;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::executor::World;
+use super::history::{BatchId, History};
+
+/// Requests that a connection holds before its client waits.
+const REQUESTS_MAX: usize = 64;
+/// Answers that wait in a connection.
+const ANSWERS_MAX: usize = 16;
+
+/// How often the network misbehaves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NetRates {
+    /// Requests lost with their connection, in a thousand.
+    pub(crate) lose_request: u64,
+    /// Answers lost with their connection, in a thousand.
+    pub(crate) lose_answer: u64,
+    /// Longest delay of a request or an answer, microseconds.
+    pub(crate) delay_us: u64,
+}
+
+/// An instance that can be reached.
+#[derive(Clone)]
+pub(crate) struct Server {
+    /// Its number in the run.
+    pub(crate) number: u64,
+    /// Its environment.
+    pub(crate) env: Env,
+    /// Its services.
+    pub(crate) broker: Arc<Broker>,
+    /// Cancelled when it reads no further requests.
+    pub(crate) stop: CancellationToken,
+}
+
+/// Who can be reached.
+#[derive(Default)]
+struct Servers {
+    /// The newest instance.
+    current: Option<Server>,
+    /// An older one that is not dead.
+    older: Option<Server>,
+    calm: bool,
+}
+
+/// The network.
+pub(crate) struct Network {
+    world: World,
+    history: Arc<History>,
+    rates: NetRates,
+    servers: Mutex<Servers>,
+    connections: AtomicU64,
+}
+
+/// A request on its way.
+struct Sent {
+    request: ApiRequest,
+    version: i16,
+    batches: Vec<BatchId>,
+    answer: oneshot::Sender<ApiResponse>,
+}
+
+/// A client's end of a connection.
+pub(crate) struct Connection {
+    /// The instance at the other end.
+    pub(crate) server: u64,
+    requests: mpsc::Sender<Sent>,
+}
+
+/// The other end is gone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Broken;
+
+impl Connection {
+    /// Sends a request; the answer comes, or the connection breaks.
+    pub(crate) async fn send(
+        &self,
+        request: ApiRequest,
+        version: i16,
+        batches: Vec<BatchId>,
+    ) -> Result<oneshot::Receiver<ApiResponse>, Broken> {
+        let (answer, wait) = oneshot::channel();
+        let sent = Sent {
+            request,
+            version,
+            batches,
+            answer,
+        };
+        self.requests.send(sent).await.map_err(|_| Broken)?;
+        Ok(wait)
+    }
+}
+
+impl Network {
+    /// A network without servers.
+    pub(crate) fn new(world: &World, history: &Arc<History>, rates: NetRates) -> Arc<Self> {
+        Arc::new(Self {
+            world: world.clone(),
+            history: history.clone(),
+            rates,
+            servers: Mutex::default(),
+            connections: AtomicU64::new(0),
+        })
+    }
+
+    /// Says which instance clients reach, and which older one they may reach too.
+    pub(crate) fn route(&self, current: Option<Server>, older: Option<Server>) {
+        let mut servers = self.servers.lock();
+        servers.current = current;
+        servers.older = older;
+    }
+
+    /// The number of the newest instance.
+    pub(crate) fn current(&self) -> Option<u64> {
+        self.servers.lock().current.as_ref().map(|s| s.number)
+    }
+
+    /// Loses nothing any more.
+    pub(crate) fn calm(&self) {
+        self.servers.lock().calm = true;
+    }
+
+    fn unlucky(&self, rate: u64) -> bool {
+        !self.servers.lock().calm && self.world.below(1000) < rate
+    }
+
+    async fn delay(&self, env: &Env) {
+        let us = self.world.below(self.rates.delay_us + 1);
+        // Half of them are not worth a timer.
+        if us > self.rates.delay_us / 2 {
+            env.clock.sleep(Duration::from_micros(us)).await;
+        }
+    }
+
+    /// Connects to an instance, if there is one.
+    pub(crate) async fn connect(self: &Arc<Self>, env: &Env) -> Option<Connection> {
+        let us = 50 + self.world.below(self.rates.delay_us + 1);
+        env.clock.sleep(Duration::from_micros(us)).await;
+        let server = {
+            let servers = self.servers.lock();
+            let (current, older) = (servers.current.clone(), servers.older.clone());
+            match older {
+                Some(older) if current.is_none() || self.world.chance(25) => Some(older),
+                _ => current,
+            }
+        }?;
+        let id = self.connections.fetch_add(1, Ordering::Relaxed);
+        let (requests, queue) = mpsc::channel(REQUESTS_MAX);
+        let (staged, answers) = mpsc::channel(ANSWERS_MAX);
+        let (net, env, number) = (self.clone(), server.env.clone(), server.number);
+        let writer = Box::pin(write(net, env, answers));
+        drop(server.env.runtime.spawn("writer", writer));
+        let runtime = server.env.runtime.clone();
+        let reader = Box::pin(read(self.clone(), server, id, queue, staged));
+        drop(runtime.spawn("reader", reader));
+        Some(Connection {
+            server: number,
+            requests,
+        })
+    }
+}
+
+/// An answer of the first stage, and who waits for the second.
+type Answer = (Staged<ApiResponse>, oneshot::Sender<ApiResponse>);
+
+/// Orders requests one after the other.
+async fn read(
+    net: Arc<Network>,
+    server: Server,
+    id: u64,
+    mut requests: mpsc::Receiver<Sent>,
+    staged: mpsc::Sender<Answer>,
+) {
+    let connection = Arc::new(ConnectionContext {
+        id,
+        peer: None,
+        listener: 0,
+        software: OnceLock::new(),
+    });
+    loop {
+        let sent = tokio::select! {
+            biased;
+            () = staged.closed() => return,
+            () = server.stop.cancelled() => return,
+            sent = requests.recv() => sent,
+        };
+        let Some(sent) = sent else { return };
+        net.delay(&server.env).await;
+        if net.unlucky(net.rates.lose_request) {
+            net.world
+                .note(&format!("connection {id} broke before a request"));
+            return;
+        }
+        let context = RequestContext {
+            connection: connection.clone(),
+            version: sent.version,
+            client_id: None,
+            received: server.env.clock.monotonic(),
+        };
+        for batch in &sent.batches {
+            net.history.submitted(*batch, server.number);
+        }
+        let answer = server.broker.call(&context, sent.request);
+        if staged.send((answer, sent.answer)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Answers in the order of requests. What was ordered goes on when this ends.
+async fn write(net: Arc<Network>, env: Env, mut answers: mpsc::Receiver<Answer>) {
+    while let Some((staged, answer)) = answers.recv().await {
+        let response = match staged {
+            Staged::Now(response) => response,
+            Staged::Later(response) => response.await,
+            Staged::Silent => continue,
+            Staged::Close(reason) => {
+                net.history
+                    .violation(&format!("connection closed: {reason}"));
+                return;
+            }
+        };
+        net.delay(&env).await;
+        if net.unlucky(net.rates.lose_answer) {
+            net.world.note("connection broke before an answer");
+            return;
+        }
+        // A client that went away is not waiting.
+        answer.send(response).unwrap_or_default();
+    }
+}

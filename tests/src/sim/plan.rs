@@ -1,0 +1,210 @@
+//! What a seed stands for: topology, rates, and the faults in order.
+
+use super::disk::DiskRates;
+use super::net::NetRates;
+
+/// Where records are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The in-memory log store.
+    Memory,
+    /// The journal on the in-memory volume.
+    Journal,
+}
+
+/// One act of the director.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Everything works for a while, ms.
+    Work(u64),
+    /// Kill at the step of that number, before it or behind it, and start again.
+    Kill {
+        /// Steps from now.
+        steps: u64,
+        /// Behind the step.
+        behind: bool,
+    },
+    /// Kill at a step, and cut the power before the next start.
+    Cut {
+        /// Steps from now.
+        steps: u64,
+        /// Behind the step.
+        behind: bool,
+    },
+    /// A second instance takes over while the first is paused.
+    TakeOver {
+        /// Steps until the first is paused.
+        steps: u64,
+        /// The second begins to come up before the first is paused.
+        meanwhile: bool,
+        /// How long the first stays paused once the second is up, ms.
+        hold_ms: u64,
+        /// How long the first lives on, ms.
+        linger_ms: u64,
+    },
+    /// A clean stop, killed at a step of it or not, the power cut behind it or not.
+    Stop {
+        /// Steps until it is killed; 0: it is not.
+        steps: u64,
+        /// The power is cut behind it.
+        cut: bool,
+    },
+}
+
+/// What a run is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) mode: Mode,
+    /// `flush.policy=os`.
+    pub(crate) os_flush: bool,
+    pub(crate) shards: u32,
+    /// Bytes of a journal file.
+    pub(crate) segment_bytes: u64,
+    /// Partitions of each topic that lasts.
+    pub(crate) topics: Vec<u32>,
+    pub(crate) auto_partitions: u32,
+    pub(crate) producers: u32,
+    /// Batches of each producer.
+    pub(crate) batches: u32,
+    /// Longest pause of a producer between two batches, ms.
+    pub(crate) think_ms: u64,
+    pub(crate) readers: u32,
+    /// Topics are created and deleted all the time, by that many clients.
+    pub(crate) churn: u32,
+    /// Producer ids are asked for all the time, by that many clients.
+    pub(crate) ids: u32,
+    pub(crate) net: NetRates,
+    pub(crate) disk: DiskRates,
+    /// Listings and failed look-ups may be out of date.
+    pub(crate) stale: bool,
+    /// Starts that are killed, in a hundred.
+    pub(crate) kill_starts: u64,
+    /// The power is cut before the last start.
+    pub(crate) last_cut: bool,
+    pub(crate) acts: Vec<Act>,
+}
+
+/// What a seed is mostly about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Theme {
+    Kills,
+    PowerCuts,
+    Twins,
+    Disk,
+    OsFlush,
+    Topics,
+    Mixed,
+}
+
+const THEMES: [(Theme, Mode); 10] = [
+    (Theme::Kills, Mode::Memory),
+    (Theme::Kills, Mode::Journal),
+    (Theme::PowerCuts, Mode::Journal),
+    (Theme::Twins, Mode::Journal),
+    (Theme::Disk, Mode::Journal),
+    (Theme::Topics, Mode::Memory),
+    (Theme::OsFlush, Mode::Journal),
+    (Theme::Mixed, Mode::Journal),
+    (Theme::Topics, Mode::Journal),
+    (Theme::Mixed, Mode::Memory),
+];
+
+impl Plan {
+    /// The plan of a seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed_0fa9_1a40);
+        let index = usize::try_from(seed % THEMES.len() as u64).unwrap_or(0);
+        let (theme, mode) = THEMES[index];
+        let is = |one: Theme| theme == one;
+        let troubled = is(Theme::Disk) || (is(Theme::Mixed) && rng.bool());
+        let acts = acts(theme, &mut rng);
+        Self {
+            mode,
+            os_flush: is(Theme::OsFlush),
+            shards: rng.u32(1..=2),
+            segment_bytes: if is(Theme::OsFlush) {
+                1 << 24
+            } else {
+                [2_048, 8_192, 65_536, 1 << 20][rng.usize(0..4)]
+            },
+            topics: (0..rng.usize(1..=2)).map(|_| rng.u32(1..=3)).collect(),
+            auto_partitions: rng.u32(1..=3),
+            producers: rng.u32(1..=4),
+            batches: rng.u32(20..=80),
+            think_ms: [0, 2, 10, 40][rng.usize(0..4)],
+            readers: rng.u32(1..=3),
+            churn: match theme {
+                Theme::Topics => rng.u32(1..=3),
+                Theme::Mixed | Theme::Twins => rng.u32(0..=1),
+                _ => 0,
+            },
+            ids: match theme {
+                Theme::Topics => rng.u32(1..=3),
+                Theme::Mixed => rng.u32(0..=1),
+                _ => 0,
+            },
+            net: NetRates {
+                lose_request: [0, 5, 20][rng.usize(0..3)],
+                lose_answer: [0, 10, 40][rng.usize(0..3)],
+                delay_us: [200, 2_000, 10_000][rng.usize(0..3)],
+            },
+            disk: DiskRates {
+                slow_sync: [0, 2, 10][rng.usize(0..3)],
+                fail_sync: if troubled { rng.u64(5..=60) } else { 0 },
+                fail_write: if troubled { rng.u64(0..=30) } else { 0 },
+                fail_other: if troubled { rng.u64(0..=20) } else { 0 },
+                late: if troubled { rng.u64(0..=30) } else { 0 },
+                latency_us: [20, 200, 1_000][rng.usize(0..3)],
+                claim_us: 0,
+            },
+            stale: rng.u8(0..3) == 0,
+            kill_starts: [0, 20, 50][rng.usize(0..3)],
+            last_cut: !is(Theme::OsFlush) && rng.u8(0..4) > 0,
+            acts,
+        }
+    }
+}
+
+fn acts(theme: Theme, rng: &mut fastrand::Rng) -> Vec<Act> {
+    let mut acts = Vec::new();
+    for _ in 0..rng.usize(2..=5) {
+        acts.push(Act::Work(rng.u64(0..=400)));
+        let kind = match theme {
+            Theme::Kills => 0,
+            Theme::PowerCuts => [0, 1, 1][rng.usize(0..3)],
+            Theme::Twins => 2,
+            Theme::Disk => [0, 1, 4][rng.usize(0..3)],
+            Theme::OsFlush => [0, 5, 5][rng.usize(0..3)],
+            Theme::Topics => [0, 1, 2, 2][rng.usize(0..4)],
+            Theme::Mixed => rng.u8(0..4),
+        };
+        acts.push(act(kind, rng));
+    }
+    acts
+}
+
+fn act(kind: u8, rng: &mut fastrand::Rng) -> Act {
+    let within = [8, 60, 300][rng.usize(0..3)];
+    let steps = rng.u64(1..=within);
+    let behind = rng.bool();
+    match kind {
+        0 => Act::Kill { steps, behind },
+        1 => Act::Cut { steps, behind },
+        2 => Act::TakeOver {
+            steps: rng.u64(1..=150),
+            meanwhile: rng.bool(),
+            hold_ms: rng.u64(0..=400),
+            linger_ms: rng.u64(50..=1_500),
+        },
+        3 => Act::Stop {
+            steps: [0, steps][rng.usize(0..2)],
+            cut: rng.bool(),
+        },
+        5 => Act::Stop {
+            // Within the snapshots that a clean stop writes.
+            steps: rng.u64(20..=120),
+            cut: true,
+        },
+        _ => Act::Work(rng.u64(200..=1_000)),
+    }
+}

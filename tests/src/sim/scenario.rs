@@ -1,0 +1,423 @@
+//! From a seed to a verdict: brings brokers and clients up, plays the plan's acts, waits until
+//! everything is quiet, and checks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use store_adapter::runtime::Env;
+
+use super::admin;
+use super::check;
+use super::clients::{Client, Target};
+use super::disk::{DiskRates, Trap};
+use super::executor::{NodeId, World};
+use super::instance::{Cluster, Instance};
+use super::plan::{Act, Plan};
+use super::producer::Producer;
+use super::reader::Reader;
+
+/// Scheduling steps of one run.
+const STEPS_MAX: u64 = 5_000_000;
+/// Starts in a row that may fail.
+const STARTS_MAX: u32 = 30;
+/// Starts in a row after which the disk is left alone.
+const TROUBLED_STARTS_MAX: u32 = 5;
+/// How long clients may get nowhere before an operator restarts the broker.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// What became of a run.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// What the seed stands for.
+    pub plan: String,
+    /// Rules that were broken; none in a good run.
+    pub violations: Vec<String>,
+    /// Every event, in order.
+    pub log: Vec<String>,
+    /// What was done, in numbers.
+    pub summary: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {}", self.seed, self.summary)?;
+        for violation in &self.violations {
+            writeln!(f, "  {violation}")?;
+        }
+        if !self.violations.is_empty() {
+            writeln!(f, "  plan: {}", self.plan)?;
+            writeln!(f, "  repeat with: scripts/sim.sh {}", self.seed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a seed.
+pub fn run(seed: u64) -> Report {
+    let world = World::new(seed);
+    let plan = Plan::of(seed);
+    let described = format!("{plan:?}");
+    let node = world.node("director");
+    let cluster = Arc::new(Cluster::new(&world, plan));
+    let director = Director {
+        env: world.env(node),
+        clients: world.node("clients"),
+        cluster: cluster.clone(),
+        working: Arc::default(),
+    };
+    let outcome = world.run(node, STEPS_MAX, async move { director.direct().await });
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => cluster.history.violation(&why),
+        Err(error) => cluster.history.violation(&error.to_string()),
+    }
+    let summary = format!(
+        "{}, {} steps, {:?}",
+        cluster.history.summary(),
+        world.steps(),
+        world.now()
+    );
+    cluster.net.route(None, None);
+    world.shut_down();
+    Report {
+        seed,
+        plan: described,
+        violations: cluster.history.violations(),
+        log: world.log(),
+        summary,
+    }
+}
+
+struct Director {
+    env: Env,
+    clients: NodeId,
+    cluster: Arc<Cluster>,
+    /// Producers that are not done.
+    working: Arc<AtomicU32>,
+}
+
+impl Director {
+    async fn direct(&self) -> Result<(), String> {
+        let mut up = self.start().await?;
+        let targets = self.lasting_topics().await?;
+        self.start_clients(&targets);
+        for act in self.cluster.plan.acts.clone() {
+            if self.cluster.history.failed() {
+                return Ok(());
+            }
+            self.cluster.world.note(&format!("act {act:?}"));
+            self.cluster.run_late();
+            up = self.act(up, act).await?;
+        }
+        up = self.quiet(up).await?;
+        if self.cluster.history.failed() {
+            return Ok(());
+        }
+        self.verify(up).await
+    }
+
+    fn world(&self) -> &World {
+        &self.cluster.world
+    }
+
+    async fn sleep(&self, ms: u64) {
+        self.env.clock.sleep(Duration::from_millis(ms)).await;
+    }
+
+    fn client(&self, node: NodeId) -> Client {
+        Client {
+            world: self.world().clone(),
+            env: self.world().env(node),
+            net: self.cluster.net.clone(),
+            history: self.cluster.history.clone(),
+        }
+    }
+
+    /// Brings a process up, again and again if need be, and shows clients the way to it.
+    async fn start(&self) -> Result<Instance, String> {
+        let up = self.start_beside(self.cluster.plan.disk, None).await?;
+        self.cluster.net.route(Some(up.server()), None);
+        Ok(up)
+    }
+
+    /// Brings a process up, which pauses `victim` when it has claimed an area, both in one.
+    async fn start_beside(
+        &self,
+        rates: DiskRates,
+        victim: Option<(NodeId, &str)>,
+    ) -> Result<Instance, String> {
+        let mut why = None;
+        for start in 0..STARTS_MAX {
+            let calm = start >= TROUBLED_STARTS_MAX;
+            let booting = self.cluster.begin_boot(rates);
+            if calm {
+                booting.disk.calm();
+            } else if self.world().chance(self.cluster.plan.kill_starts) {
+                let trap = if self.world().chance(50) {
+                    Trap::KillBefore
+                } else {
+                    Trap::KillBehind
+                };
+                drop(booting.disk.arm(1 + self.world().below(150), trap));
+            }
+            if let Some((node, area)) = victim {
+                booting.disk.pause_at_claim(node, area);
+            }
+            let number = booting.number;
+            match self.cluster.booted(booting).await {
+                Ok(up) => {
+                    up.disk.disarm();
+                    return Ok(up);
+                }
+                Err(failure) => {
+                    self.world()
+                        .note(&format!("{number} is not up: {failure:?}"));
+                    self.cluster.kill(number);
+                    self.cluster.run_late();
+                    why = failure.or(why);
+                }
+            }
+            self.sleep(10).await;
+        }
+        Err(format!("the broker does not come up: {why:?}"))
+    }
+
+    /// Creates the topics that last.
+    async fn lasting_topics(&self) -> Result<Vec<Target>, String> {
+        let client = self.client(self.clients);
+        let mut targets = Vec::new();
+        for (index, partitions) in self.cluster.plan.topics.iter().enumerate() {
+            let name = format!("main-{index}-{partitions}");
+            let mut found = None;
+            for _ in 0..200 {
+                let connection = client.connect().await;
+                // Metadata tells whether it worked.
+                let _code = admin::create(&client, &connection, &name).await;
+                let listed = client.metadata(&connection, Some(&name), false).await;
+                found = listed.and_then(|topics| topics.into_iter().find(|t| t.error_code == 0));
+                if found.is_some() {
+                    break;
+                }
+                client.pause(5, 20).await;
+            }
+            let topic = found.ok_or_else(|| format!("topic {name} can't be created"))?;
+            admin::seen(&client, &topic);
+            targets.push(Target {
+                id: topic.topic_id,
+                name,
+                partitions: i32::try_from(*partitions).unwrap_or(1),
+            });
+        }
+        Ok(targets)
+    }
+
+    fn start_clients(&self, targets: &[Target]) {
+        let plan = &self.cluster.plan;
+        let client = self.client(self.clients);
+        let runtime = client.env.runtime.clone();
+        for _ in 0..plan.producers {
+            let producer = Producer {
+                client: client.clone(),
+                targets: targets.to_vec(),
+                total: plan.batches,
+                cautious: self.world().chance(50),
+                think_ms: plan.think_ms,
+            };
+            self.working.fetch_add(1, Ordering::Relaxed);
+            let working = self.working.clone();
+            let task = Box::pin(async move {
+                producer.run().await;
+                working.fetch_sub(1, Ordering::Relaxed);
+            });
+            drop(runtime.spawn("producer", task));
+        }
+        for number in 0..plan.readers {
+            let reader = Reader {
+                client: client.clone(),
+                targets: targets.to_vec(),
+                isolation: i8::from(number % 2 == 1),
+            };
+            drop(runtime.spawn("reader", Box::pin(reader.run())));
+        }
+        for _ in 0..plan.churn {
+            let churn = admin::churn(client.clone(), plan.auto_partitions);
+            drop(runtime.spawn("admin", Box::pin(churn)));
+        }
+        for _ in 0..plan.ids {
+            drop(runtime.spawn("ids", Box::pin(admin::ids(client.clone()))));
+        }
+    }
+
+    async fn act(&self, up: Instance, act: Act) -> Result<Instance, String> {
+        match act {
+            Act::Work(ms) => {
+                self.sleep(ms).await;
+                Ok(up)
+            }
+            Act::Kill { steps, behind } => {
+                self.kill_at(&up, steps, behind).await;
+                self.start().await
+            }
+            Act::Cut { steps, behind } => {
+                self.kill_at(&up, steps, behind).await;
+                self.cluster.power_cut(&self.env).await;
+                self.start().await
+            }
+            Act::TakeOver {
+                steps,
+                meanwhile,
+                hold_ms,
+                linger_ms,
+            } => {
+                self.take_over(up, steps, meanwhile, hold_ms, linger_ms)
+                    .await
+            }
+            Act::Stop { steps, cut } => {
+                self.stop(&up, steps).await;
+                if cut {
+                    self.cluster.power_cut(&self.env).await;
+                }
+                self.start().await
+            }
+        }
+    }
+
+    /// Waits for a trap, or a while.
+    async fn sprung(&self, trap: tokio::sync::oneshot::Receiver<()>, ms: u64) {
+        tokio::select! {
+            biased;
+            _ = trap => {}
+            () = self.env.clock.sleep(Duration::from_millis(ms)) => {}
+        }
+    }
+
+    async fn kill_at(&self, up: &Instance, steps: u64, behind: bool) {
+        let trap = if behind {
+            Trap::KillBehind
+        } else {
+            Trap::KillBefore
+        };
+        let trap = up.disk.arm(steps, trap);
+        self.sprung(trap, 1_500).await;
+        self.cluster.net.route(None, None);
+        self.cluster.kill(up.number);
+    }
+
+    async fn take_over(
+        &self,
+        up: Instance,
+        steps: u64,
+        meanwhile: bool,
+        hold_ms: u64,
+        linger_ms: u64,
+    ) -> Result<Instance, String> {
+        let mut rates = self.cluster.plan.disk;
+        let mut victim = None;
+        if meanwhile {
+            // Slower than the first, so that much happens between two of its steps.
+            rates.claim_us = 30_000;
+            let area = ["broker-0", "controller", "shard-0"];
+            let area = area.get(usize::try_from(steps % 3).unwrap_or(0));
+            victim = area.map(|area| (up.node, *area));
+        } else {
+            self.sprung(up.disk.arm(steps, Trap::Pause), 500).await;
+        }
+        let second = self.start_beside(rates, victim).await?;
+        up.disk.disarm();
+        if !meanwhile {
+            self.world().pause(up.node);
+        }
+        self.cluster
+            .net
+            .route(Some(second.server()), Some(up.server()));
+        self.sleep(hold_ms).await;
+        self.world().resume(up.node);
+        self.sleep(linger_ms).await;
+        self.cluster.net.route(Some(second.server()), None);
+        self.cluster.kill(up.number);
+        Ok(second)
+    }
+
+    /// A clean stop: requests drain, then everything is given up; killed after `steps` of that.
+    async fn stop(&self, up: &Instance, steps: u64) {
+        self.cluster.net.route(None, None);
+        up.stop.cancel();
+        up.running.broker.begin_stop();
+        self.sleep(400).await;
+        let running = up.running.clone();
+        let stopping = up
+            .env
+            .runtime
+            .spawn("stop", Box::pin(async move { running.stop().await }));
+        if steps > 0 {
+            drop(up.disk.arm(steps, Trap::KillBefore));
+        }
+        tokio::select! {
+            biased;
+            () = stopping => {}
+            () = self.env.clock.sleep(Duration::from_secs(20)) => {
+                self.world().note("the stop takes too long");
+            }
+        }
+        self.cluster.kill(up.number);
+    }
+
+    /// Ends all faults and waits until every producer is done.
+    async fn quiet(&self, mut up: Instance) -> Result<Instance, String> {
+        self.world().note("calm");
+        self.cluster.net.calm();
+        up.disk.calm();
+        let mut restarts = 0;
+        let mut progress = self.cluster.history.progress();
+        let mut since = self.env.clock.monotonic();
+        while self.working.load(Ordering::Relaxed) > 0 {
+            self.sleep(20).await;
+            if self.cluster.history.failed() {
+                break;
+            }
+            let now = self.env.clock.monotonic();
+            let present = self.cluster.history.progress();
+            if present != progress {
+                (progress, since) = (present, now);
+            } else if now - since > QUIET {
+                if !self.cluster.history.durable() {
+                    // Without syncs a power cut may damage what it will: nothing is promised.
+                    break;
+                }
+                if restarts == 2 {
+                    return Err("producers get nowhere without any fault".to_owned());
+                }
+                restarts += 1;
+                since = now;
+                self.world().note("an operator restarts the broker");
+                self.cluster.net.route(None, None);
+                self.cluster.kill(up.number);
+                up = self.start().await?;
+                up.disk.calm();
+            }
+        }
+        self.world().kill(self.clients);
+        Ok(up)
+    }
+
+    /// Starts once more, and compares the log with the history.
+    async fn verify(&self, up: Instance) -> Result<(), String> {
+        self.world().note("verify");
+        self.cluster.net.route(None, None);
+        self.cluster.kill(up.number);
+        if self.cluster.plan.last_cut {
+            self.cluster.power_cut(&self.env).await;
+        }
+        let booting = self.cluster.begin_boot(DiskRates::default());
+        booting.disk.calm();
+        let up = self.cluster.booted(booting).await;
+        let up = up.map_err(|why| format!("the last start failed: {why:?}"))?;
+        self.cluster.net.route(Some(up.server()), None);
+        let node = self.world().node("verifier");
+        check::check(&self.client(node)).await
+    }
+}

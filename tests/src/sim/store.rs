@@ -1,0 +1,195 @@
+//! The in-memory log store with the timing of a real one: groups wait, commit in rounds, and now
+//! and then nobody learns whether they did.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
+use store_adapter::memory::MemoryStore;
+use store_adapter::runtime::Env;
+use store_adapter::store::{
+    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, ShardInfo, StoreError, StoreFuture,
+    StoredBatch,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
+
+use super::disk::Disk;
+
+/// Groups of one round.
+const ROUND_MAX: usize = 64;
+
+enum Job {
+    Group(Vec<Op>, oneshot::Sender<Result<(), StoreError>>),
+    Acquire(
+        LogId,
+        LeaderEpoch,
+        oneshot::Sender<Result<LogState, StoreError>>,
+    ),
+}
+
+/// A handle with its own queue; its groups end with the process.
+pub(crate) struct SlowStore {
+    inner: Arc<MemoryStore>,
+    /// Its length is bounded by what the clients have in flight.
+    jobs: mpsc::UnboundedSender<(u64, Job)>,
+    queued: Arc<Mutex<u64>>,
+}
+
+impl fmt::Debug for SlowStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlowStore").finish_non_exhaustive()
+    }
+}
+
+impl SlowStore {
+    /// A handle whose writer runs in `env`.
+    pub(crate) fn start(env: &Env, inner: MemoryStore, disk: Arc<Disk>) -> Self {
+        let inner = Arc::new(inner);
+        let (jobs, queue) = mpsc::unbounded_channel();
+        let queued = Arc::new(Mutex::new(0));
+        let writer = Writer {
+            inner: inner.clone(),
+            disk,
+            queued: queued.clone(),
+            failed: BTreeMap::new(),
+        };
+        drop(env.runtime.spawn_io("store", Box::pin(writer.run(queue))));
+        Self {
+            inner,
+            jobs,
+            queued,
+        }
+    }
+
+    fn push(&self, job: Job) {
+        let mut queued = self.queued.lock();
+        *queued += 1;
+        // A writer that is gone drops the sender inside: the outcome is then uncertain.
+        self.jobs.send((*queued, job)).unwrap_or_default();
+    }
+}
+
+struct Writer {
+    inner: Arc<MemoryStore>,
+    disk: Arc<Disk>,
+    queued: Arc<Mutex<u64>>,
+    /// Up to which job those of a log fail, because one before them did.
+    failed: BTreeMap<LogId, u64>,
+}
+
+impl Writer {
+    async fn run(mut self, mut queue: mpsc::UnboundedReceiver<(u64, Job)>) {
+        let mut jobs = Vec::new();
+        while queue.recv_many(&mut jobs, ROUND_MAX).await > 0 {
+            self.disk.point("store round", true).await;
+            let mut outcomes = Vec::new();
+            for (number, job) in jobs.drain(..) {
+                match job {
+                    Job::Group(ops, reply) => {
+                        outcomes.push((self.group(number, ops).await, reply));
+                    }
+                    Job::Acquire(log, epoch, reply) => {
+                        let state = self.inner.acquire(log, epoch).await;
+                        reply.send(state).unwrap_or_default();
+                    }
+                }
+            }
+            self.disk.point("store answers", false).await;
+            for (outcome, reply) in outcomes {
+                reply.send(outcome).unwrap_or_default();
+            }
+        }
+    }
+
+    async fn group(&mut self, number: u64, ops: Vec<Op>) -> Result<(), StoreError> {
+        let logs: Vec<LogId> = ops.iter().map(Op::log).collect();
+        let behind = |log: &LogId| self.failed.get(log).is_some_and(|last| number <= *last);
+        if logs.iter().any(behind) {
+            return Err(StoreError::Uncertain { fenced: false });
+        }
+        let rate = self.disk.rates().fail_sync;
+        let (lost, unknown) = (self.disk.unlucky(rate), self.disk.unlucky(rate));
+        let outcome = if lost {
+            Err(StoreError::Uncertain { fenced: false })
+        } else {
+            self.inner.submit(ops).await
+        };
+        let outcome = if unknown && outcome.is_ok() {
+            Err(StoreError::Uncertain { fenced: false })
+        } else {
+            outcome
+        };
+        if outcome.is_err() {
+            let last = *self.queued.lock();
+            self.failed.extend(logs.into_iter().map(|log| (log, last)));
+        }
+        outcome
+    }
+}
+
+impl LogStore for SlowStore {
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn open_shard(&self, shard: ShardId, owner: OwnerEpoch) -> StoreFuture<'_, ShardInfo> {
+        self.inner.open_shard(shard, owner)
+    }
+
+    fn create<'a>(&'a self, id: LogId, name: &'a str, shard: ShardId) -> StoreFuture<'a, ()> {
+        self.inner.create(id, name, shard)
+    }
+
+    fn delete(&self, topic: Uuid) -> StoreFuture<'_, ()> {
+        self.inner.delete(topic)
+    }
+
+    fn list(&self) -> StoreFuture<'_, Vec<LogInfo>> {
+        self.inner.list()
+    }
+
+    fn acquire(&self, id: LogId, epoch: LeaderEpoch) -> StoreFuture<'_, LogState> {
+        Box::pin(async move {
+            let (reply, state) = oneshot::channel();
+            self.push(Job::Acquire(id, epoch, reply));
+            state
+                .await
+                .unwrap_or(Err(StoreError::Uncertain { fenced: false }))
+        })
+    }
+
+    fn submit(&self, ops: Vec<Op>) -> Commit {
+        let (reply, commit) = Commit::pair();
+        self.push(Job::Group(ops, reply));
+        commit
+    }
+
+    fn read(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> StoreFuture<'_, Vec<StoredBatch>> {
+        self.inner.read(id, from, max_bytes, upto)
+    }
+
+    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
+        self.inner.find_time(id, timestamp_ms)
+    }
+
+    fn bounds(&self, id: LogId) -> Option<Bounds> {
+        self.inner.bounds(id)
+    }
+
+    fn watch(&self, id: LogId) -> Option<watch::Receiver<Bounds>> {
+        self.inner.watch(id)
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,127 @@
+//! The deterministic simulation: many seeds without a violation, the same seed twice with the same
+//! events, and every planted fault found.
+
+use tests::sim::scenario;
+
+/// Seeds that every fault is found within, and that run without a fault in CI.
+const SEEDS: u64 = 200;
+/// Tests that share them: the test runner gives each a thread.
+const PARTS: u64 = 4;
+
+fn one_seed() -> Option<u64> {
+    let seed = std::env::var("FENCEPOST_SIM_SEED").ok()?;
+    Some(seed.parse().expect("FENCEPOST_SIM_SEED is a number"))
+}
+
+fn run_part(part: u64) {
+    let mut failed = String::new();
+    for seed in (part..SEEDS).step_by(PARTS as usize) {
+        if one_seed().is_some_and(|one| one != seed) {
+            continue;
+        }
+        let report = scenario::run(seed);
+        if !report.violations.is_empty() {
+            failed.push_str(&report.to_string());
+        }
+    }
+    assert!(failed.is_empty(), "{failed}");
+}
+
+#[test]
+fn seeds_hold_part_0() {
+    run_part(0);
+}
+
+#[test]
+fn seeds_hold_part_1() {
+    run_part(1);
+}
+
+#[test]
+fn seeds_hold_part_2() {
+    run_part(2);
+}
+
+#[test]
+fn seeds_hold_part_3() {
+    run_part(3);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_events() {
+    for seed in [1, 5, 7, 13, 17] {
+        let (one, two) = (scenario::run(seed), scenario::run(seed));
+        assert!(
+            one.log.len() > 1000,
+            "seed {seed}: {} events",
+            one.log.len()
+        );
+        let differs = one.log.iter().zip(&two.log).position(|(a, b)| a != b);
+        if let Some(at) = differs {
+            panic!("seed {seed}: {:?} and {:?}", one.log[at], two.log[at]);
+        }
+        assert_eq!(one.log.len(), two.log.len(), "seed {seed}");
+    }
+}
+
+/// Every planted fault is found by a seed: proof that the checkers can fail, one by one.
+#[cfg(feature = "planted-faults")]
+mod planted {
+    use store_adapter::fault::{Fault, plant};
+
+    use super::{SEEDS, scenario};
+
+    /// Plants `fault` on this thread, which is one world at a time, and looks for a seed.
+    fn is_found(fault: Fault) {
+        assert!(Fault::ALL.contains(&fault));
+        plant(Some(fault));
+        let found = (0..SEEDS).find(|seed| !scenario::run(*seed).violations.is_empty());
+        plant(None);
+        let found = found.unwrap_or_else(|| panic!("no seed below {SEEDS} finds {fault:?}"));
+        let report = scenario::run(found);
+        assert!(
+            report.violations.is_empty(),
+            "{fault:?} is not what {report}"
+        );
+    }
+
+    #[test]
+    fn window_before_commit() {
+        is_found(Fault::WindowBeforeCommit);
+    }
+
+    #[test]
+    fn duplicate_early() {
+        is_found(Fault::DuplicateEarly);
+    }
+
+    #[test]
+    fn no_claim_check() {
+        is_found(Fault::NoClaimCheck);
+    }
+
+    #[test]
+    fn no_second_sweep() {
+        is_found(Fault::NoSecondSweep);
+    }
+
+    #[test]
+    fn snapshot_unchecked() {
+        is_found(Fault::SnapshotUnchecked);
+    }
+
+    #[test]
+    fn directory_not_synced() {
+        is_found(Fault::DirectoryNotSynced);
+    }
+
+    #[test]
+    fn tail_not_synced() {
+        is_found(Fault::TailNotSynced);
+    }
+
+    #[test]
+    fn block_before_durable() {
+        is_found(Fault::BlockBeforeDurable);
+    }
+}
