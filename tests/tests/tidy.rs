@@ -233,7 +233,9 @@ fn files_and_lines_have_their_size() {
     let mut wrong = Vec::new();
     for source in files(&["rs"]) {
         for (number, line) in source.text.lines().enumerate() {
-            if line.chars().count() > COLUMNS_MAX {
+            // A row of a table in a doc comment cannot be broken.
+            let table_row = line.trim_start().starts_with("//! |");
+            if !table_row && line.chars().count() > COLUMNS_MAX {
                 wrong.push(format!(
                     "{}:{}: over {COLUMNS_MAX} columns",
                     source.path,

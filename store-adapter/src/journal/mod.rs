@@ -4,7 +4,8 @@
 //! A shard is a directory of journal files, claimed by one owner at a time, with one writer task.
 //! The writer commits in *rounds*: it takes what was queued while the last round was synced,
 //! writes it as one run of frames, syncs once, checks that the shard is still its own, and only
-//! then publishes and answers. Byte layout: `frame.rs` and docs/journal-format.md; opening: `recovery.rs`.
+//! then publishes and answers. Byte layout: `frame.rs` and docs/journal-format.md; opening:
+//! `recovery.rs`.
 
 mod extents;
 mod file;

@@ -47,7 +47,8 @@ pub(super) fn measure(
     };
     progress(&format!("{bytes} bytes in 16 partitions"));
     let fill = format!(
-        "produce --topic filled --partitions 16 --connections 4 --batch-bytes 262144 --bytes {bytes}"
+        "produce --topic filled --partitions 16 --connections 4 --batch-bytes 262144 \
+         --bytes {bytes}"
     );
     loadgen(&broker.address(), &fill)?;
     let size = format!("{:.1} GB in 16 partitions", bytes as f64 / 1e9);

@@ -1,5 +1,6 @@
 //! What Fencepost answers differently from Apache Kafka 4.3.1, each with its reason. A test asks
-//! for the difference by its name; a name that no test asks for fails [`every_difference_is_tested`].
+//! for the difference by its name; a name that no test asks for fails
+//! [`every_difference_is_tested`].
 
 /// Name and reason.
 pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
