@@ -104,6 +104,8 @@ async fn create(
     result.topic_id = created.unwrap_or_default();
     result.num_partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
     result.replication_factor = REPLICAS;
+    // The crate's default is an empty message; Kafka sends none.
+    result.error_message = None;
     result.configs = Some(Vec::new());
     Ok(result)
 }

@@ -180,7 +180,10 @@ impl RawReader {
 
     /// Whether nothing arrives for `quiet`.
     pub async fn is_silent_for(&mut self, quiet: Duration) -> bool {
-        self.buffer.is_empty() && timeout(quiet, self.stream.readable()).await.is_err()
+        // A read, because readiness may be left over from the answer before.
+        let quiet_so_far = self.buffer.is_empty();
+        let arrived = timeout(quiet, self.stream.read_buf(&mut self.buffer)).await;
+        quiet_so_far && arrived.is_err()
     }
 
     async fn next_frame(&mut self) -> Result<Option<Bytes>> {

@@ -64,9 +64,14 @@ fn lengths() -> Vec<Row> {
         closed("a topic name null", metadata_v1(1, &[0xff, 0xff])),
         closed("Produce, topics null", produce_v3(-1)),
         closed("Produce, topics 2^31-1", produce_v3(i32::MAX)),
+        answered(
+            "a compact array of 2^32-1 that may be null",
+            metadata_v9(&[0xff, 0xff, 0xff, 0xff, 0x0f], [0; 3], NO_TAGS),
+        )
+        .ours("length-beyond-31-bits", Seen::Closed),
         closed(
             "a compact array of 2^32-1",
-            metadata_v9(&[0xff, 0xff, 0xff, 0xff, 0x0f], [0; 3], NO_TAGS),
+            request(10, 4, true, &[0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0]),
         ),
         closed(
             "a varint of six bytes",
