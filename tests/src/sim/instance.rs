@@ -1,7 +1,6 @@
 //! Broker instances on one volume: brought up as production does, killed, cut off.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,6 +115,8 @@ impl Cluster {
             volume: volume.clone(),
             host: Arc::new(host(number)),
             identity: self.identity.clone(),
+            // Not asked for: the store that starts on is made below.
+            index: Arc::new(MemoryIndex::new()),
         };
         let store = self.store(&env, volume, &disk);
         let boot = Running::start_on(env.clone(), outside, config(&self.plan), store);
@@ -281,7 +282,6 @@ fn config(plan: &Plan) -> BootConfig {
         shards: plan.shards,
         store: StoreKind::Sled,
         flush: FlushPolicy::Fsync,
-        index_dir: PathBuf::new(),
         journal_segment_bytes: plan.segment_bytes,
         journal_counters: Arc::default(),
         listeners: vec![NamedListener {
