@@ -28,7 +28,7 @@ pub(crate) async fn churn(client: Client, auto_partitions: u32) {
     let mut again: Option<String> = None;
     loop {
         let connection = client.connect().await;
-        for _ in 0..1 + client.world.below(20) {
+        for _ in 0..=client.world.below(20) {
             let done = match client.world.below(10) {
                 0..5 => {
                     let (number, partitions) = (client.world.below(2), client.world.below(2));
@@ -97,7 +97,7 @@ async fn delete(client: &Client, connection: &Connection) -> Option<i16> {
     if churned.is_empty() {
         return Some(0);
     }
-    let (id, name) = &churned[client.world.below(churned.len() as u64) as usize];
+    let (id, name) = &churned[client.world.index(churned.len())];
     client.history.deleting(*id);
     let state = DeleteTopicState::default()
         .with_name(None)

@@ -224,6 +224,16 @@ impl World {
         }
     }
 
+    /// A random index of something of `len` elements; 0 for an empty one.
+    pub fn index(&self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).unwrap_or(0)
+    }
+
+    /// A random number from 0 to `bound` - 1, which is positive.
+    pub fn small(&self, bound: i32) -> i32 {
+        i32::try_from(self.below(u64::from(bound.unsigned_abs()))).unwrap_or(0)
+    }
+
     /// Whether an event of probability `percent` in a hundred happens.
     pub fn chance(&self, percent: u64) -> bool {
         self.below(100) < percent

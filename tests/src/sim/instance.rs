@@ -106,7 +106,7 @@ impl Cluster {
         let env = self.world.env(node);
         let staleness = self.plan.stale.then(|| Staleness {
             clock: env.clock.clone(),
-            age_max: Duration::from_secs(60),
+            age_max: Duration::from_mins(1),
             seed: self.world.below(u64::MAX),
         });
         let hook = Arc::new(Hook(disk.clone()));
@@ -238,8 +238,8 @@ impl Cluster {
     /// Lets the file server execute some of what it held back.
     pub(crate) fn run_late(&self) {
         while !self.volume.late().is_empty() && self.world.chance(60) {
-            let index = self.world.below(self.volume.late().len() as u64);
-            let outcome = self.volume.run_late(usize::try_from(index).unwrap_or(0));
+            let index = self.world.index(self.volume.late().len());
+            let outcome = self.volume.run_late(index);
             self.world.note(&format!("late: {outcome:?}"));
         }
     }
@@ -297,7 +297,7 @@ fn config(plan: &Plan) -> BootConfig {
             fetch_max_bytes: 1 << 20,
             fetch_session_slots: 10,
             producer_id_expiration_ms: 86_400_000,
-            producer_id_check_interval: Duration::from_secs(600),
+            producer_id_check_interval: Duration::from_mins(10),
             topic_defaults: TopicRules::default(),
         },
     }

@@ -141,11 +141,11 @@ impl Producer {
 
     fn make(&self, session: &mut Session) {
         let world = &self.client.world;
-        let target = &self.targets[world.below(self.targets.len() as u64) as usize];
-        let partition = world.below(u64::from(target.partitions.unsigned_abs())) as i32;
+        let target = &self.targets[world.index(self.targets.len())];
+        let partition = world.small(target.partitions);
         let place = (target.id, partition);
         let next = session.next.entry(place).or_insert(0);
-        let count = 1 + world.below(4) as i32;
+        let count = 1 + world.small(4);
         let batch = BatchId {
             first: RecordId {
                 session: session.number,
@@ -155,7 +155,7 @@ impl Producer {
             count,
         };
         *next += count;
-        let filler = world.below(300) as usize;
+        let filler = world.index(300);
         let spec = BatchSpec {
             producer_id: session.producer_id,
             producer_epoch: 0,

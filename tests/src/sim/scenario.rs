@@ -383,7 +383,7 @@ impl Director {
             let present = self.cluster.history.progress();
             if present != progress {
                 (progress, since) = (present, now);
-            } else if now - since > QUIET {
+            } else if now.saturating_sub(since) > QUIET {
                 if !self.cluster.history.durable() {
                     // Without syncs a power cut may damage what it will: nothing is promised.
                     break;
