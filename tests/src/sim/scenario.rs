@@ -373,7 +373,8 @@ impl Director {
         up.disk.calm();
         let mut restarts = 0;
         let mut progress = self.cluster.history.progress();
-        let mut since = self.env.clock.monotonic();
+        let began = self.env.clock.monotonic();
+        let mut since = began;
         while self.working.load(Ordering::Relaxed) > 0 {
             self.sleep(20).await;
             if self.cluster.history.failed() {
@@ -383,11 +384,15 @@ impl Director {
             let present = self.cluster.history.progress();
             if present != progress {
                 (progress, since) = (present, now);
-            } else if now.saturating_sub(since) > QUIET {
-                if !self.cluster.history.durable() {
-                    // Without syncs a power cut may damage what it will: nothing is promised.
-                    break;
-                }
+            }
+            let stuck = now.saturating_sub(since) > QUIET;
+            let long = now.saturating_sub(began) > 10 * QUIET;
+            if !self.cluster.history.durable() && (stuck || long) {
+                // Without syncs a power cut may take what was acknowledged: a producer whose past
+                // is gone gets 45 for ever, and nothing is promised.
+                break;
+            }
+            if stuck {
                 if restarts == 2 {
                     return Err("producers get nowhere without any fault".to_owned());
                 }
