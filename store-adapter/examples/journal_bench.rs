@@ -1,6 +1,6 @@
 //! Journal appends against raw fdatasync on the same disk.
 //!
-//! `cargo run --release -p store-adapter --features conformance --example journal_bench -- DIR`
+//! `cargo run --release -p store-adapter --features conformance --example journal_bench -- DIR [RUNS]`
 //!
 //! For each shape, raw and journal runs take turns; medians are printed. Raw writes the same bytes
 //! of payload in slices of 256 KiB and syncs once per group. The journal's groups come two deep,
@@ -23,6 +23,7 @@ use store_adapter::volume::{PosixVolume, Volume, VolumePath};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// Runs of each kind, unless the command line says another number.
 const RUNS: usize = 5;
 const PARTITIONS: u32 = 16;
 const EPOCH: LeaderEpoch = LeaderEpoch(1);
@@ -45,8 +46,13 @@ struct Outcome {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
-    let dir = std::env::args().nth(1).ok_or("usage: journal_bench DIR")?;
-    let shapes = [(16 << 10, 64, 400), (1 << 10, 256, 1000), (1 << 20, 8, 60)];
+    let dir = std::env::args()
+        .nth(1)
+        .ok_or("usage: journal_bench DIR [RUNS]")?;
+    let runs = std::env::args()
+        .nth(2)
+        .map_or(Ok(RUNS), |runs| runs.parse())?;
+    let shapes = [(16 << 10, 64, 200), (1 << 10, 256, 200), (1 << 20, 8, 40)];
     for (bytes, per_sync, groups) in shapes {
         let shape = Shape {
             bytes,
@@ -54,7 +60,7 @@ async fn main() -> Result<(), Failure> {
             groups,
         };
         let (mut raws, mut journals) = (Vec::new(), Vec::new());
-        for _ in 0..RUNS {
+        for _ in 0..runs {
             raws.push(raw(Path::new(&dir), shape).await?);
             journals.push(journal(Path::new(&dir), shape).await?);
         }

@@ -2,7 +2,9 @@
 //! for partition 1.
 
 use bytes::{Bytes, BytesMut};
-use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TransactionalId};
+use kafka_protocol::messages::{
+    FindCoordinatorRequest, ProduceRequest, ProduceResponse, TransactionalId,
+};
 use tests::raw::batch::{put_varint, seal};
 use tests::raw::{RawClient, ops};
 
@@ -278,6 +280,11 @@ async fn ends(client: &mut RawClient, topic: &str) -> Vec<i64> {
 async fn run(topic: &str, rows: &[Row]) {
     let target = Target::alone();
     let mut client = target.with_topic(topic, 2).await;
+    // Asking for a coordinator is what makes Kafka create its topic.
+    let coordinator = FindCoordinatorRequest::default()
+        .with_key(text("someone"))
+        .with_key_type(1);
+    client.call(&coordinator, 1).await.unwrap();
     let before = target.process(|process| process.rss_peak_bytes().unwrap());
     for row in rows {
         let name = row.name;
@@ -297,14 +304,13 @@ async fn run(topic: &str, rows: &[Row]) {
         let response = client.call(&request, 11).await.unwrap();
         let mut got = by_index(&response);
         if row.transactional {
-            // While the topic of the coordinator is being made.
-            for _ in 0..200 {
+            // While the topic of Kafka's coordinator is being made.
+            let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
+            for _ in 0..600 {
                 if got[0] != 19 {
                     break;
                 }
-                tokio::time::interval(std::time::Duration::from_millis(50))
-                    .tick()
-                    .await;
+                pace.tick().await;
                 got = by_index(&client.call(&request, 11).await.unwrap());
             }
         }
