@@ -18,13 +18,12 @@ say "format"
 cargo fmt --all --check
 
 say "lints"
-cargo clippy --locked --profile ci --workspace --all-targets --features tests/planted-faults,tests/clients-c -- -D warnings
+cargo clippy --locked --profile ci --workspace --all-targets \
+    --features tests/planted-faults,tests/clients-c,store-adapter/conformance -- -D warnings
 
-say "the gateway under test"
-cargo build --locked --profile ci -p gateway
-
-say "units, formats, machines, conformance, wire"
-cargo test --locked --profile ci --workspace
+say "units, formats, machines, conformance, wire; builds the gateway under test"
+cargo test --locked --profile ci --workspace --no-fail-fast \
+    --features store-adapter/conformance
 
 say "the simulation and its planted faults"
 cargo test --locked --profile ci -p tests --features planted-faults --test simulation

@@ -1,6 +1,7 @@
 //! Journal appends against raw fdatasync on the same disk.
 //!
-//! `cargo run --release -p store-adapter --features conformance --example journal_bench -- DIR [RUNS]`
+//!     cargo run --release -p store-adapter --features conformance \
+//!         --example journal_bench -- DIR [RUNS]
 //!
 //! For each shape, raw and journal runs take turns; medians are printed. Raw writes the same bytes
 //! of payload in slices of 256 KiB and syncs once per group. The journal's groups come two deep,

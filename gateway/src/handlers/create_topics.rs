@@ -145,14 +145,15 @@ fn partitions(broker: &Broker, asked: &CreatableTopic) -> Result<u32, Refusal> {
         ));
     }
     let here = broker.id().0;
+    // One replica each, on the one broker that there is: a repeated broker is refused as well.
     let known = asked
         .assignments
         .iter()
-        .all(|a| !a.broker_ids.is_empty() && a.broker_ids.iter().all(|id| id.0 == here));
+        .all(|a| a.broker_ids.len() == 1 && a.broker_ids.iter().all(|id| id.0 == here));
     if !known {
         return Err(Refusal::new(
             ResponseError::InvalidReplicaAssignment,
-            format!("Only broker {here} is there to assign replicas to."),
+            format!("Each partition takes one replica, and only broker {here} is there for it."),
         ));
     }
     Ok(u32::try_from(indices.len()).unwrap_or(u32::MAX))

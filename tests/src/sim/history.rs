@@ -273,7 +273,8 @@ impl History {
         };
         if late {
             self.violation(&format!(
-                "{batch:?} was acknowledged by {} without a claim check before the claim of a taker",
+                "{batch:?} was acknowledged by {} without a claim check, \
+                 behind the claim of a taker",
                 ack.server
             ));
         }

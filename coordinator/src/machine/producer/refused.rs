@@ -18,7 +18,7 @@ const PRODUCERS_MAX: usize = 65_536;
 #[derive(Debug, Clone, Copy)]
 struct First {
     epoch: ProducerEpoch,
-    first_seq: Sequence,
+    seq: Sequence,
     refused_ms: i64,
 }
 
@@ -38,7 +38,7 @@ impl Refused {
     pub(super) fn note(&mut self, batch: &BatchMeta, limit_ms: i64) {
         let first = First {
             epoch: batch.producer_epoch,
-            first_seq: batch.first_seq,
+            seq: batch.first_seq,
             refused_ms: batch.append_ms,
         };
         let room = self.0.len() < PRODUCERS_MAX;
@@ -56,7 +56,7 @@ impl Refused {
     pub(super) fn forbids(&self, batch: &BatchMeta, limit_ms: i64) -> bool {
         self.0.get(&batch.producer_id).is_some_and(|first| {
             first.epoch == batch.producer_epoch
-                && first.first_seq != batch.first_seq
+                && first.seq != batch.first_seq
                 && first.holds(batch, limit_ms)
         })
     }
