@@ -145,11 +145,11 @@ fn partitions(broker: &Broker, asked: &CreatableTopic) -> Result<u32, Refusal> {
         ));
     }
     let here = broker.id().0;
-    // One replica each, on the one broker that there is: a repeated broker is refused as well.
+    // One broker, so one replica: also the same one twice is no assignment.
     let known = asked
         .assignments
         .iter()
-        .all(|a| a.broker_ids.len() == 1 && a.broker_ids.iter().all(|id| id.0 == here));
+        .all(|a| matches!(a.broker_ids.as_slice(), [id] if id.0 == here));
     if !known {
         return Err(Refusal::new(
             ResponseError::InvalidReplicaAssignment,
