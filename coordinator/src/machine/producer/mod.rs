@@ -7,7 +7,6 @@
 
 pub mod entry;
 pub mod id_block;
-pub mod marker;
 pub mod refused;
 mod states;
 pub mod txn_index;
