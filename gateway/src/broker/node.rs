@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coordinator::service::cluster::{
-    self, ClusterNode, NodeError, PartitionFile, TOPIC_PARTITIONS_MAX, Topic, validate_topic_name,
+    self, ClusterNode, NodeError, PartitionFile, Topic, validate_topic_name,
 };
 use coordinator::volume::format::{
     Extra, Manifest, ProducerSnapshot, Restored, TxnIndexSnapshot, Writer, restore,
@@ -89,21 +89,7 @@ impl Catalogue for NodeCatalogue {
     }
 
     fn check(&self, name: &str, partitions: u32) -> Result<(), TopicError> {
-        validate_topic_name(name).map_err(|error| TopicError::InvalidName(error.to_string()))?;
-        let view = self.0.view();
-        if view.topics.get(name).is_some() {
-            return Err(TopicError::Exists(format!(
-                "Topic '{name}' already exists."
-            )));
-        }
-        if !(1..=TOPIC_PARTITIONS_MAX).contains(&partitions) {
-            let max = TOPIC_PARTITIONS_MAX;
-            return Err(TopicError::TooManyPartitions {
-                asked: partitions,
-                max,
-            });
-        }
-        Ok(())
+        Ok(self.0.check_topic(name, partitions)?)
     }
 
     fn delete(&self, id: Uuid) -> BoxFuture<'_, Result<(), TopicError>> {

@@ -10,11 +10,6 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          again",
     ),
     (
-        "colliding-names",
-        "names that differ only in . and _ may both exist: nothing here is named after a topic in \
-         a way that would confuse them; Kafka refuses the second because of its metrics",
-    ),
-    (
         "compaction",
         "compaction is refused until it reclaims; Kafka accepts cleanup.policy=compact",
     ),
