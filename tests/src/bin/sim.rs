@@ -44,6 +44,9 @@ enum Command {
         from: u64,
         /// Behind the last.
         to: u64,
+        /// From one to the next.
+        #[arg(long, default_value_t = 1)]
+        step: usize,
     },
 }
 
@@ -68,7 +71,9 @@ fn main() -> anyhow::Result<()> {
                 (from..).take_while(|_| clock.monotonic() < end),
             )
         }
-        (_, Some(Command::Seeds { from, to })) => try_all(&mut out, first, from..to),
+        (_, Some(Command::Seeds { from, to, step })) => {
+            try_all(&mut out, first, (from..to).step_by(step.max(1)))
+        }
         (Some(seed), None) => {
             let report = scenario::run(seed);
             if !arguments.quiet {

@@ -29,9 +29,11 @@ pub(crate) struct DiskRates {
     pub(crate) late: u64,
     /// Longest usual step, microseconds.
     pub(crate) latency_us: u64,
-    /// Longest wait before an instance names itself owner of an area, microseconds.
-    pub(crate) claim_us: u64,
 }
+
+/// How long an instance waits before it names itself owner of an area, at most.
+const CLAIM_WAITS: u32 = 600;
+const CLAIM_WAIT: Duration = Duration::from_micros(500);
 
 /// What happens at a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +55,12 @@ struct Armed {
 struct State {
     rates: DiskRates,
     armed: Option<Armed>,
-    /// Who is paused once this instance has named itself owner of an area, and of which.
-    victim: Option<(NodeId, String)>,
+    /// Who is paused when this instance names itself owner of an area, and of which.
+    victim: Option<(Arc<Disk>, String)>,
+    /// Tickets that this instance has made, and the area of the one that it has checked the owner
+    /// for and not renamed yet.
+    tickets: u64,
+    replacing: Option<String>,
     /// Nothing fails any more.
     calm: bool,
 }
@@ -88,6 +94,8 @@ impl Disk {
                 rates,
                 armed: None,
                 victim: None,
+                tickets: 0,
+                replacing: None,
                 calm: false,
             }),
         })
@@ -104,22 +112,55 @@ impl Disk {
         wait
     }
 
-    /// Pauses `victim` when this instance names itself owner of `area`: in the middle of what it
-    /// does to the files of that area.
-    pub(crate) fn pause_at_claim(&self, victim: NodeId, area: &str) {
-        self.state.lock().victim = Some((victim, area.to_owned()));
+    /// Pauses `victim` when this instance names itself owner of `area`: in the middle of a replace
+    /// that the victim has begun since this instance looked for such, if it does any in time.
+    pub(crate) fn pause_at_claim(&self, victim: &Arc<Self>, area: &str) {
+        self.state.lock().victim = Some((victim.clone(), area.to_owned()));
+    }
+
+    /// Holds the naming of an owner back until the victim is where it hurts.
+    async fn wait_for_victim(&self, target: &str) {
+        let victim = self.state.lock().victim.clone();
+        let Some((victim, area)) = victim.filter(|(_, area)| names_owner(target, area)) else {
+            return;
+        };
+        let tickets = victim.state.lock().tickets;
+        for _ in 0..CLAIM_WAITS {
+            let in_the_middle = {
+                let state = victim.state.lock();
+                state.tickets > tickets && state.replacing.as_ref() == Some(&area)
+            };
+            if in_the_middle || !self.world.is_alive(victim.node) {
+                return;
+            }
+            self.env.clock.sleep(CLAIM_WAIT).await;
+        }
     }
 
     fn named_owner(&self, target: &str) {
         let victim = {
             let mut state = self.state.lock();
-            let hit = |(_, area): &mut (NodeId, String)| {
-                target == format!("__cluster/owners/{area}/current.json")
-            };
-            state.victim.take_if(hit)
+            state.victim.take_if(|(_, area)| names_owner(target, area))
         };
         if let Some((victim, _)) = victim {
-            self.world.pause(victim);
+            self.world.pause(victim.node);
+        }
+    }
+
+    /// Follows the replaces of this instance.
+    fn follow(&self, step: &Step) {
+        let mut state = self.state.lock();
+        match step.op {
+            StepOp::CreateNew if step.path.file_name().starts_with("t-") => {
+                state.tickets += 1;
+                state.replacing = None;
+            }
+            StepOp::Read if step.path.file_name() == "current.json" => {
+                let dir = step.path.parent();
+                state.replacing = Some(dir.file_name().to_owned());
+            }
+            StepOp::Rename | StepOp::Remove => state.replacing = None,
+            _ => {}
         }
     }
 
@@ -162,14 +203,8 @@ impl Disk {
 
     async fn decide(&self, step: &Step) -> StepOutcome {
         self.latency(step.op).await;
-        let claims = step
-            .to
-            .as_ref()
-            .is_some_and(|to| to.file_name() == "current.json");
-        let us = self.rates().claim_us;
-        if claims && us > 0 {
-            let us = self.world.below(us);
-            self.env.clock.sleep(Duration::from_micros(us)).await;
+        if let Some(to) = &step.to {
+            self.wait_for_victim(to.as_str()).await;
         }
         let line = match &step.to {
             Some(to) => format!("{} {:?} {} -> {to}", self.server, step.op, step.path),
@@ -279,6 +314,7 @@ impl StepHook for Hook {
 
     fn after(&self, step: &Step, answer: StepAnswer<'_>) {
         let disk = &self.0;
+        disk.follow(step);
         match (step.op, answer) {
             (StepOp::Read, StepAnswer::Bytes(bytes)) => {
                 if let Some(shard) = claimed_shard(step.path.as_str())
@@ -299,6 +335,11 @@ impl StepHook for Hook {
             _ => {}
         }
     }
+}
+
+/// Whether `target` names the owner of `area`.
+fn names_owner(target: &str, area: &str) -> bool {
+    target == format!("__cluster/owners/{area}/current.json")
 }
 
 /// The shard whose owner is named in this file.

@@ -173,7 +173,7 @@ impl History {
         !self.inner.lock().violations.is_empty()
     }
 
-    /// Grows while clients get somewhere.
+    /// Grows while producers get somewhere.
     pub(crate) fn progress(&self) -> u64 {
         self.inner.lock().progress
     }
@@ -182,7 +182,6 @@ impl History {
     pub(crate) fn session(&self, producer_id: i64) -> u32 {
         let (fresh, session) = {
             let mut inner = self.inner.lock();
-            inner.progress += 1;
             let fresh = inner.producer_ids.insert(producer_id);
             inner.sessions.push(producer_id);
             (fresh, inner.sessions.len() - 1)
@@ -315,7 +314,9 @@ impl History {
 
     /// Everything before this batch was acknowledged, and it was refused as out of order.
     pub(crate) fn refused(&self, batch: BatchId) {
-        self.inner.lock().refused.push(batch);
+        let mut inner = self.inner.lock();
+        inner.progress += 1;
+        inner.refused.push(batch);
     }
 
     /// A record was seen at an offset, in an answer or by a reader.
@@ -343,16 +344,10 @@ impl History {
         *shown = end.max(*shown);
     }
 
-    /// A reader got records.
-    pub(crate) fn advanced(&self) {
-        self.inner.lock().progress += 1;
-    }
-
     /// A topic was acknowledged as created, or seen.
     pub(crate) fn topic(&self, id: Uuid, name: &str, partitions: usize) {
         let gone = {
             let mut inner = self.inner.lock();
-            inner.progress += 1;
             let fate = inner.topics.entry(id).or_insert_with(|| TopicFate {
                 name: name.to_owned(),
                 partitions,
@@ -378,7 +373,6 @@ impl History {
     /// A deletion succeeded.
     pub(crate) fn deleted(&self, id: Uuid) {
         let mut inner = self.inner.lock();
-        inner.progress += 1;
         if let Some(fate) = inner.topics.get_mut(&id) {
             fate.deleted = true;
         }

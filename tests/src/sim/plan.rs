@@ -155,7 +155,6 @@ impl Plan {
                 fail_other: if troubled { rng.u64(0..=20) } else { 0 },
                 late: if troubled { rng.u64(0..=30) } else { 0 },
                 latency_us: [20, 200, 1_000][rng.usize(0..3)],
-                claim_us: 0,
             },
             stale: rng.u8(0..3) == 0,
             kill_starts: [0, 20, 50][rng.usize(0..3)],
@@ -175,7 +174,7 @@ fn acts(theme: Theme, rng: &mut fastrand::Rng) -> Vec<Act> {
             Theme::Twins => 2,
             Theme::Disk => [0, 1, 4][rng.usize(0..3)],
             Theme::OsFlush => [0, 5, 5][rng.usize(0..3)],
-            Theme::Topics => [0, 1, 2, 2][rng.usize(0..4)],
+            Theme::Topics => [0, 1, 2, 2, 2][rng.usize(0..5)],
             Theme::Mixed => rng.u8(0..4),
         };
         acts.push(act(kind, rng));

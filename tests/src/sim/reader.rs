@@ -163,9 +163,6 @@ impl Reader {
             return Err(format!("{place:?}: read beyond the high watermark"));
         }
         history.shown(place, reply.high_watermark);
-        if !batches.is_empty() {
-            history.advanced();
-        }
         Ok(next)
     }
 }

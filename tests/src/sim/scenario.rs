@@ -11,7 +11,7 @@ use store_adapter::runtime::Env;
 use super::admin;
 use super::check;
 use super::clients::{Client, Target};
-use super::disk::{DiskRates, Trap};
+use super::disk::{Disk, DiskRates, Trap};
 use super::executor::{NodeId, World};
 use super::instance::{Cluster, Instance};
 use super::plan::{Act, Plan};
@@ -148,7 +148,7 @@ impl Director {
     async fn start_beside(
         &self,
         rates: DiskRates,
-        victim: Option<(NodeId, &str)>,
+        victim: Option<(&Arc<Disk>, &str)>,
     ) -> Result<Instance, String> {
         let mut why = None;
         for start in 0..STARTS_MAX {
@@ -164,8 +164,8 @@ impl Director {
                 };
                 drop(booting.disk.arm(1 + self.world().below(150), trap));
             }
-            if let Some((node, area)) = victim {
-                booting.disk.pause_at_claim(node, area);
+            if let Some((disk, area)) = victim {
+                booting.disk.pause_at_claim(disk, area);
             }
             let number = booting.number;
             match self.cluster.booted(booting).await {
@@ -315,18 +315,15 @@ impl Director {
         hold_ms: u64,
         linger_ms: u64,
     ) -> Result<Instance, String> {
-        let mut rates = self.cluster.plan.disk;
         let mut victim = None;
         if meanwhile {
-            // Slower than the first, so that much happens between two of its steps.
-            rates.claim_us = 30_000;
             let area = ["broker-0", "controller", "shard-0"];
             let area = area.get(usize::try_from(steps % 3).unwrap_or(0));
-            victim = area.map(|area| (up.node, *area));
+            victim = area.map(|area| (&up.disk, *area));
         } else {
             self.sprung(up.disk.arm(steps, Trap::Pause), 500).await;
         }
-        let second = self.start_beside(rates, victim).await?;
+        let second = self.start_beside(self.cluster.plan.disk, victim).await?;
         up.disk.disarm();
         if !meanwhile {
             self.world().pause(up.node);
