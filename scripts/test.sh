@@ -6,6 +6,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mode=${1:-all}
+# What every black-box suite runs: built by the first test command below.
+export FENCEPOST_BIN=${FENCEPOST_BIN:-${CARGO_TARGET_DIR:-$PWD/target}/ci/fencepost}
 say() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 
 command -v cargo >/dev/null || { echo "no cargo here: install Rust 1.95 (rustup)" >&2; exit 1; }
