@@ -315,6 +315,7 @@ impl StepHook for Hook {
     fn after(&self, step: &Step, answer: StepAnswer<'_>) {
         let disk = &self.0;
         disk.follow(step);
+        disk.history.step(disk.server, step.path.as_str());
         match (step.op, answer) {
             (StepOp::Read, StepAnswer::Bytes(bytes)) => {
                 if let Some(shard) = claimed_shard(step.path.as_str())
@@ -326,6 +327,8 @@ impl StepHook for Hook {
             (StepOp::Rename, StepAnswer::Done) => {
                 if let Some(to) = &step.to {
                     disk.named_owner(to.as_str());
+                    let from = step.path.as_str();
+                    disk.history.renamed(Some(disk.server), from, to.as_str());
                 }
                 let to = step.to.as_ref().and_then(|to| claimed_shard(to.as_str()));
                 if let Some(shard) = to {

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::executor::World;
+use super::owners::Owners;
 use super::plan::{Mode, Plan};
 
 /// A partition: topic id and number.
@@ -130,6 +131,7 @@ struct Inner {
     owners: BTreeMap<u64, Ownership>,
     /// Who named itself owner of a shard: shard, event, server.
     claims: Vec<(u32, u64, u64)>,
+    areas: Owners,
 }
 
 /// The history of one run.
@@ -294,6 +296,19 @@ impl History {
         inner.events += 1;
         let event = inner.events;
         inner.claims.push((shard, event, server));
+    }
+
+    /// An instance did a step on a name of the volume.
+    pub(crate) fn step(&self, server: u64, path: &str) {
+        self.inner.lock().areas.step(server, path);
+    }
+
+    /// A rename took effect, done by `server`, or late.
+    pub(crate) fn renamed(&self, server: Option<u64>, from: &str, to: &str) {
+        let wrong = self.inner.lock().areas.renamed(server, from, to);
+        if let Some(wrong) = wrong {
+            self.violation(&wrong);
+        }
     }
 
     /// An instance is up: its number on the volume, and per partition its shard and end.

@@ -238,8 +238,14 @@ impl Cluster {
     /// Lets the file server execute some of what it held back.
     pub(crate) fn run_late(&self) {
         while !self.volume.late().is_empty() && self.world.chance(60) {
-            let index = self.world.index(self.volume.late().len());
+            let late = self.volume.late();
+            let index = self.world.index(late.len());
             let outcome = self.volume.run_late(index);
+            if let (Ok(()), Some(step)) = (&outcome, late.get(index))
+                && let Some(to) = &step.to
+            {
+                self.history.renamed(None, step.path.as_str(), to.as_str());
+            }
             self.world.note(&format!("late: {outcome:?}"));
         }
     }

@@ -13,6 +13,7 @@ pub mod executor;
 mod history;
 mod instance;
 mod net;
+mod owners;
 mod plan;
 mod producer;
 mod reader;
