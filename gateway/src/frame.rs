@@ -30,6 +30,8 @@ const READ_AHEAD_MAX: usize = 256 * 1024;
 const STALL_MIN: usize = 64 * 1024;
 /// A frame must bring [`STALL_MIN`] bytes in this time, or gives back what it has not received.
 const STALL_WINDOW: Duration = Duration::from_secs(2);
+/// How long a frame that goes on waits for the room that it gave back; then its connection closes.
+const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 const LENGTH_LEN: usize = 4;
 
 /// Why no more frames come.
@@ -49,6 +51,9 @@ pub enum FrameError {
     /// The peer closed in the middle of a frame.
     #[error("closed in the middle of a frame")]
     Truncated,
+    /// The frame stalled, gave room back, and got none again in time.
+    #[error("no room for the rest of a frame that stalled")]
+    NoRoom,
     /// The socket failed.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -240,7 +245,14 @@ impl FrameReader {
                     drop(permit.split(missing.min(whole)));
                     self.half.readable().await?;
                     let back = (whole - permit.num_permits()) * UNIT;
-                    permit.merge(self.budget.take(back).await?);
+                    // Bounded: frames that stalled hold what they received, and if each waited for
+                    // the others nothing would ever come free.
+                    let room = tokio::select! {
+                        biased;
+                        room = self.budget.take(back) => room?,
+                        () = self.clock.sleep(ROOM_PATIENCE) => return Err(FrameError::NoRoom),
+                    };
+                    permit.merge(room);
                     break;
                 }
             }

@@ -77,6 +77,7 @@ pub(crate) struct Kit {
     calls: tokio::sync::Mutex<mpsc::UnboundedReceiver<(ApiRequest, Outcome)>>,
     software: Arc<Mutex<Option<String>>>,
     draining: AtomicBool,
+    budget: ByteBudget,
 }
 
 impl Kit {
@@ -98,10 +99,11 @@ impl Kit {
         let stack = stack::compose(service, &metrics, &env.clock);
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address;
+        let budget = ByteBudget::new(setup.budget);
         let shared = Shared {
             clock: Arc::clone(&env.clock),
             metrics,
-            budget: ByteBudget::new(setup.budget),
+            budget: budget.clone(),
             frame_max: 104_857_600,
             drain: CancellationToken::new(),
         };
@@ -112,6 +114,7 @@ impl Kit {
             calls: tokio::sync::Mutex::new(received),
             software,
             draining: AtomicBool::new(false),
+            budget,
         }
     }
 
@@ -121,6 +124,11 @@ impl Kit {
 
     pub(crate) fn software(&self) -> Option<String> {
         self.software.lock().clone()
+    }
+
+    /// Bytes of the budget that requests hold.
+    pub(crate) fn taken(&self) -> usize {
+        self.budget.taken()
     }
 
     pub(crate) fn connections(&self) -> usize {

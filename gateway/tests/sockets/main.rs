@@ -205,6 +205,45 @@ async fn a_claimed_length_takes_neither_memory_nor_the_budget_for_long() {
 }
 
 #[tokio::test]
+async fn frames_that_stalled_and_go_on_do_not_starve_everyone() {
+    const MIB: usize = 1024 * 1024;
+    let kit = Kit::with(|setup| setup.budget = 4 * MIB + MIB / 16);
+    let whole = frame(0, 9, 1, &vec![0_u8; MIB - 64]);
+    let (first, rest) = whole.split_at(whole.len() * 6 / 10);
+    let mut stalled = Vec::new();
+    for _ in 0..6 {
+        let mut client = kit.connect().await;
+        client.write_all(first).await.unwrap();
+        stalled.push(client);
+    }
+    // Each gives back what it has not received, until all six hold their part of the budget.
+    let parts = async {
+        while !(3 * MIB + MIB / 2..3 * MIB + MIB * 3 / 4).contains(&kit.taken()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), parts)
+        .await
+        .unwrap();
+    // One that asks for more than is free stands before all of them in the queue.
+    let mut next = kit.connect().await;
+    next.write_all(&whole[..12]).await.unwrap();
+    for mut client in stalled {
+        let rest = rest.to_vec();
+        tokio::spawn(async move {
+            let sent = client.write_all(&rest).await;
+            drop(sent);
+            kit::answer(&mut client).await
+        });
+    }
+    let mut fresh = kit.connect().await;
+    fresh.write_all(&metadata(2)).await.unwrap();
+    kit.next_call().await.answer();
+    let answered = tokio::time::timeout(Duration::from_secs(30), kit::answer(&mut fresh));
+    assert!(answered.await.unwrap().is_some());
+}
+
+#[tokio::test]
 async fn large_frames_arrive_whole() {
     let kit = Kit::start();
     let mut client = kit.connect().await;

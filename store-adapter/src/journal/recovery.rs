@@ -187,6 +187,9 @@ async fn recover(
     for source in &sources {
         let orphan = base.is_some_and(|base| source.id.epoch < base.epoch);
         if source.is_unused() || (orphan && source.seal.is_none()) {
+            if !orphan {
+                source.refuse_damaged_header().await?;
+            }
             // Made by an owner that never used it, or that was fenced before it did.
             dead.push(source.id);
             continue;

@@ -109,6 +109,29 @@ impl Source {
         bare && (self.last_of_epoch || self.data_len == Some(0) || self.size == 0)
     }
 
+    /// Refuses a file whose header is damaged though it was used. A header and the checkpoint
+    /// behind it are durable before anything else is written, so a round behind the checkpoint
+    /// proves that there was a header. Which logs lie in it is not known: the shard stays closed
+    /// and the file as it is.
+    pub(crate) async fn refuse_damaged_header(&self) -> Result<(), StoreError> {
+        if self.header.is_some() || self.size <= FILE_HEADER_LEN as u64 {
+            return Ok(());
+        }
+        let file = self.open().await?;
+        let mut scanner = self.scanner(&*file);
+        for _ in 0..2 {
+            let step = scanner.next().await;
+            if matches!(step.map_err(|error| volume_error(&error))?, Step::End(_)) {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Corrupt {
+            path: path(self.id).to_string(),
+            why: "the header of a journal file that holds batches is damaged; nothing was changed"
+                .to_owned(),
+        })
+    }
+
     /// Where reading stops, and whether the data ends just there.
     fn limit(&self) -> (u64, bool) {
         match self.exact_len() {

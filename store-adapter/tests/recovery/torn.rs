@@ -216,6 +216,28 @@ async fn random_damage_never_shows_wrong_bytes_and_never_panics() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_header_of_a_used_file_is_refused_and_not_touched() {
+    let (written, _) = written().await;
+    let at = journal(&written);
+    for byte in [3, 17, 30] {
+        let mut damaged = written.clone();
+        damaged[at].1[byte] ^= 0xff;
+        let volume = tree(&damaged).await;
+        let refused = open(&store_on(&volume, &empty()), 2).await;
+        let Err(StoreError::Corrupt { path, why }) = refused else {
+            panic!("byte {byte}: {refused:?}");
+        };
+        assert_eq!(path, damaged[at].0.as_str());
+        assert!(why.contains("header"), "{why}");
+        let after = files(&volume).await;
+        assert!(
+            after.contains(&damaged[at]),
+            "byte {byte}: the file is not as it was"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_newer_format_is_refused_and_not_touched() {
     let (mut files, _) = written().await;
     let at = journal(&files);
