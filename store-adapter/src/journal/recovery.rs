@@ -187,7 +187,7 @@ async fn recover(
     for source in &sources {
         let orphan = base.is_some_and(|base| source.id.epoch < base.epoch);
         if source.is_unused() || (orphan && source.seal.is_none()) {
-            if !orphan {
+            if !orphan && !source.has_vanished().await {
                 source.refuse_damaged_header().await?;
             }
             // Made by an owner that never used it, or that was fenced before it did.
@@ -198,7 +198,11 @@ async fn recover(
         let replay = replayed.then_some(&mut replay);
         let hint = hint.as_ref().filter(|hint| hint.file == source.id);
         let local = request.files.local();
-        reads.push(read_source(source, replay, hint, local).await?);
+        match read_source(source, replay, hint, local).await {
+            Ok(read) => reads.push(read),
+            Err(_) if source.has_vanished().await => {}
+            Err(error) => return Err(error),
+        }
     }
     drop(sources);
     make_durable(volume, request.shard, &reads).await?;
@@ -279,8 +283,11 @@ async fn write_seals(
 /// The newest file that begins with a whole checkpoint: the catalogue is replayed from there.
 async fn newest_checkpoint(sources: &[Source]) -> Result<Option<FileId>, StoreError> {
     for source in sources.iter().rev() {
-        if source.has_checkpoint().await? {
-            return Ok(Some(source.id));
+        match source.has_checkpoint().await {
+            Ok(true) => return Ok(Some(source.id)),
+            Ok(false) => {}
+            Err(_) if source.has_vanished().await => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(None)
@@ -314,7 +321,10 @@ async fn make_durable(
             if planted(Fault::TailNotSynced) {
                 continue;
             }
-            let file = volume.open_write(&path(read.id)).await?;
+            let file = match volume.open_write(&path(read.id)).await {
+                Err(error) if error.is_not_found() => continue,
+                file => file?,
+            };
             let len = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
             let bytes = file.read_at(start, len).await?;
             file.write_at(start, &[bytes]).await?;

@@ -109,6 +109,13 @@ impl Source {
         bare && (self.last_of_epoch || self.data_len == Some(0) || self.size == 0)
     }
 
+    /// Whether the file is gone by now. The process before this one may still be removing files
+    /// that nothing needs.
+    pub(crate) async fn has_vanished(&self) -> bool {
+        let opened = self.volume.open(&path(self.id)).await;
+        opened.is_err_and(|error| error.is_not_found())
+    }
+
     /// Refuses a file whose header is damaged though it was used. A header and the checkpoint
     /// behind it are durable before anything else is written, so a round behind the checkpoint
     /// proves that there was a header. Which logs lie in it is not known: the shard stays closed

@@ -109,8 +109,11 @@ pub(crate) async fn files(volume: &MemoryVolume) -> Vec<(VolumePath, Vec<u8>)> {
                 if entry.is_dir {
                     dirs.push(path);
                 } else {
-                    let bytes = volume.read(&path, u64::MAX).await.unwrap();
-                    found.push((path, bytes.to_vec()));
+                    // A store that runs may remove a dead file meanwhile.
+                    match volume.read(&path, u64::MAX).await {
+                        Err(error) if error.is_not_found() => {}
+                        bytes => found.push((path, bytes.unwrap().to_vec())),
+                    }
                 }
             }
         }
