@@ -59,11 +59,28 @@ impl Partition {
             Verdict::Accept => self.queue(&mut state, stamped, meta),
             Verdict::DuplicateDurable(of) => Ticket::Ready(Ok(self.duplicate(of))),
             Verdict::DuplicateQueued(of) => self.wait_behind(&state, self.duplicate(of)),
-            Verdict::OutOfOrder => Ticket::Ready(Err(AppendError::OutOfOrderSequence)),
-            Verdict::StaleEpoch => Ticket::Ready(Err(AppendError::StaleEpoch)),
-            Verdict::InvalidTxnState => Ticket::Ready(Err(AppendError::InvalidTxnState)),
+            Verdict::OutOfOrder => self.refuse(AppendError::OutOfOrderSequence),
+            Verdict::StaleEpoch => self.refuse(AppendError::StaleEpoch),
+            Verdict::InvalidTxnState => self.refuse(AppendError::InvalidTxnState),
             Verdict::InvalidRecord => Ticket::Ready(Err(AppendError::InvalidRecord)),
         }
+    }
+
+    /// A refusal that rests on what this broker knows of the producer and ends the producer's
+    /// session. A broker that was taken over knows too little, and has nothing to refuse: whether
+    /// it still leads is found out before the answer.
+    fn refuse(self: &Arc<Self>, reason: AppendError) -> Ticket {
+        let (answer, receive) = oneshot::channel();
+        let partition = self.clone();
+        let task = Box::pin(async move {
+            let store = &partition.deps.store;
+            let led = store.acquire(partition.id, partition.epoch).await;
+            let outcome = Err(led.err().map_or(reason, AppendError::from));
+            // A client that went away is not waiting.
+            answer.send(outcome).unwrap_or_default();
+        });
+        drop(self.deps.env.runtime.spawn("refuse", task));
+        Ticket::Queued(receive)
     }
 
     fn duplicate(&self, of: Duplicate) -> Appended {
@@ -133,5 +150,85 @@ impl State {
             Status::Settling => Err(AppendError::Settling),
             Status::Closed(reason) => Err(reason.clone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store_adapter::batch::BatchHeader;
+    use store_adapter::ids::{
+        LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardId,
+    };
+    use store_adapter::memory::MemoryStore;
+    use store_adapter::runtime::Env;
+    use store_adapter::store::LogStore;
+    use uuid::Uuid;
+
+    use super::super::{Lane, NoSnapshots, PartitionDeps};
+    use super::*;
+
+    const SHARD: ShardId = ShardId(0);
+    const LOG: LogId = LogId {
+        topic: Uuid::from_u128(1),
+        partition: 0,
+    };
+
+    fn batch(sequence: i32) -> Batch {
+        let header = BatchHeader {
+            base_offset: 0,
+            batch_length: 0,
+            leader_epoch: 0,
+            magic: 2,
+            crc: 0,
+            attributes: 0,
+            last_offset_delta: 0,
+            base_timestamp: 0,
+            max_timestamp: 0,
+            producer_id: ProducerId(7),
+            producer_epoch: ProducerEpoch(0),
+            base_sequence: Sequence(sequence),
+            records_count: 1,
+        };
+        Batch::assemble(header, &[12, 0, 0, 0, 1, 0, 0])
+    }
+
+    fn instance(instance: u64) -> OwnerEpoch {
+        OwnerEpoch {
+            assignment: 1,
+            instance,
+        }
+    }
+
+    async fn lead(store: Arc<MemoryStore>) -> Arc<Partition> {
+        let env = Env::real();
+        let deps = PartitionDeps {
+            lane: Lane::start(&env, "lane").0,
+            env,
+            store,
+            snapshots: Arc::new(NoSnapshots),
+            classified: Arc::default(),
+        };
+        let opened = Partition::open(LOG, "t".into(), LeaderEpoch(1), i64::MAX, deps).await;
+        opened.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_was_taken_over_refuses_no_sequence() {
+        let first = Arc::new(MemoryStore::new());
+        let second = Arc::new(first.another_handle());
+        first.open_shard(SHARD, instance(1)).await.unwrap();
+        first.create(LOG, "t", SHARD).await.unwrap();
+        let old = lead(first).await;
+        old.append(&batch(0)).outcome().await.unwrap();
+        let gap = old.append(&batch(2)).outcome().await;
+        assert_eq!(gap.unwrap_err(), AppendError::OutOfOrderSequence);
+
+        second.open_shard(SHARD, instance(2)).await.unwrap();
+        let new = lead(second).await;
+        new.append(&batch(1)).outcome().await.unwrap();
+        // Next in line, as the old one can't know.
+        let next = old.append(&batch(2)).outcome().await;
+        assert_eq!(next.unwrap_err(), AppendError::NotLeader);
+        new.append(&batch(2)).outcome().await.unwrap();
     }
 }
