@@ -64,6 +64,8 @@ pub struct BootConfig {
     pub flush: FlushPolicy,
     /// Bytes of a journal file (`journal.segment.bytes`).
     pub journal_segment_bytes: u64,
+    /// Bytes that may wait for the writer of a shard. Admission keeps requests well below.
+    pub journal_queue_bytes: usize,
     /// Listeners, in the order of the sockets.
     pub listeners: Vec<NamedListener>,
     /// Settings of the broker's services.
@@ -139,6 +141,7 @@ impl Running {
                     broker: config.broker_id,
                     flush: config.flush,
                     segment_bytes: config.journal_segment_bytes,
+                    queue_bytes: config.journal_queue_bytes,
                     counters: Arc::clone(&config.journal_counters),
                     ..JournalConfig::default()
                 };

@@ -327,6 +327,8 @@ async fn boot(
         store: config.store.clone(),
         flush: config.flush,
         journal_segment_bytes: config.journal_segment_bytes,
+        // A batch counts in the queue at most about five times what its request does in the budget.
+        journal_queue_bytes: config.queued_bytes.saturating_mul(5) + config.frame_max,
         listeners,
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),
