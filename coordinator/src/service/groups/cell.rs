@@ -9,9 +9,9 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
+use crate::machine::group::Now;
 use crate::machine::group::classic::{Answer, ClassicGroup, Effects, Fact, Token};
 use crate::machine::group::classic::{JoinReply, SyncReply};
-use crate::machine::group::{GroupError, Now};
 
 /// A group.
 #[derive(Debug)]
@@ -112,14 +112,6 @@ impl CellState {
     /// Requests that wait now.
     pub fn parked(&self) -> usize {
         self.parked.len()
-    }
-
-    /// Answers every request that waits with `error`.
-    pub(super) fn refuse_all(&mut self, error: GroupError) {
-        let effects = self.classic.refuse_all(error);
-        for answer in effects.answers {
-            self.answer(answer);
-        }
     }
 }
 

@@ -137,9 +137,7 @@ impl Groups {
 
     /// Whether this broker answers for the group now.
     pub fn admit(&self, group: &str) -> Result<(), GroupError> {
-        if self.shared.stopped.load(Ordering::Acquire) {
-            return Err(GroupError::NotCoordinator);
-        }
+        self.check_running()?;
         match self.route(group) {
             Route::Here { .. } => Ok(()),
             Route::Broker(_) | Route::Nobody => Err(GroupError::NotCoordinator),
@@ -197,6 +195,8 @@ impl Groups {
             if state.forgotten {
                 continue;
             }
+            // Looked at under the lock: what is parked before this is answered by `stop`.
+            self.check_running()?;
             let (reply, effects) = decide(&mut state, self.now());
             state.run(group, effects);
             self.keep_deadline(&cell, &mut state);
@@ -293,9 +293,10 @@ impl Groups {
 
     /// SyncGroup.
     pub fn sync(&self, group: &str, sync: Sync<'_>) -> Reply<SyncReply> {
+        let config = &self.shared.config.classic;
         let decided = self.admit_named(group).and_then(|()| {
             self.decide(group, false, |state, now| {
-                let (staged, effects) = state.classic.sync(sync, now);
+                let (staged, effects) = state.classic.sync(config, sync, now);
                 let reply = match staged {
                     Staged::Now(reply) => Reply::Now(reply),
                     Staged::Parked(token) => Reply::Later(state.park_sync(token)),
@@ -336,7 +337,7 @@ impl Groups {
         let decided = self.decide(group, false, |state, now| {
             state.classic.leave(config, leaving, now)
         })?;
-        Ok(decided.unwrap_or_else(|| vec![Err(GroupError::UnknownMemberId); leaving.len()]))
+        decided.unwrap_or_else(|| Ok(vec![Err(GroupError::UnknownMemberId); leaving.len()]))
     }
 
     /// What a group looks like; `None` if there is none.
@@ -376,6 +377,10 @@ impl Groups {
             return false;
         }
         state.forgotten = true;
+        let effects = state
+            .classic
+            .die(GroupError::CoordinatorNotAvailable, self.now());
+        state.run(group, effects);
         cells.remove(group);
         if let Some(queued) = state.queued.take() {
             let entry = (queued, Arc::clone(cell.id()));
@@ -387,10 +392,20 @@ impl Groups {
     /// Refuses what comes and answers what waits: the clients look for a coordinator elsewhere.
     pub fn stop(&self) {
         self.shared.stopped.store(true, Ordering::Release);
+        let now = self.now();
         let cells: Vec<Arc<GroupCell>> = self.shared.cells.read().values().cloned().collect();
         for cell in cells {
-            cell.lock().refuse_all(GroupError::NotCoordinator);
+            let mut state = cell.lock();
+            let effects = state.classic.die(GroupError::NotCoordinator, now);
+            state.run(cell.id(), effects);
         }
+    }
+
+    fn check_running(&self) -> Result<(), GroupError> {
+        if self.shared.stopped.load(Ordering::Acquire) {
+            return Err(GroupError::NotCoordinator);
+        }
+        Ok(())
     }
 
     fn admit_named(&self, group: &str) -> Result<(), GroupError> {

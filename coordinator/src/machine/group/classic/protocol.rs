@@ -1,5 +1,6 @@
 //! What goes into the machine and what comes out of it.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,6 +15,12 @@ pub struct MemberId(pub Arc<str>);
 impl MemberId {
     /// The id as text.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for MemberId {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
