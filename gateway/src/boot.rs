@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
+use coordinator::service::groups::Groups;
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
@@ -183,7 +184,9 @@ impl Running {
             }
         }
         let block_file = Arc::new(node.block_file());
+        let routing = Arc::new(node.clone());
         let parts = BrokerParts {
+            groups: Groups::start(&env, config.broker.groups.clone(), routing),
             producer_ids: ProducerIds::start(&env, config.broker_id, block_file),
             env,
             id: config.broker_id,
