@@ -325,7 +325,7 @@ pub const KEYS: &[Key] = &[
             min: -1,
             max: 1 << 40,
         },
-        "268435456",
+        "67108864",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
          -1 is the default here: there is always a limit. (Kafka's default is none.)",
     ),

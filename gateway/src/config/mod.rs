@@ -214,7 +214,7 @@ fn store(settings: &Settings) -> Result<(StoreKind, PathBuf), ConfigError> {
 }
 
 fn queued_bytes(settings: &Settings) -> Result<usize, ConfigError> {
-    const DEFAULT: usize = 256 << 20;
+    const DEFAULT: usize = 64 << 20;
     match settings.number::<i64>("queued.max.request.bytes")? {
         -1 => Ok(DEFAULT),
         bytes if bytes < 1 << 20 => {
