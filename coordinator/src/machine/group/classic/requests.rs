@@ -39,7 +39,7 @@ impl ClassicGroup {
             return Err(GroupError::IllegalGeneration);
         }
         let differs = |told: Option<&str>, have: &Option<Arc<str>>| {
-            told.is_some_and(|told| Some(told) != have.as_deref())
+            matches!((told, have.as_deref()), (Some(told), Some(have)) if told != have)
         };
         if differs(sync.protocol_type, &self.protocol_type)
             || differs(sync.protocol_name, &self.protocol_name)
