@@ -12,7 +12,7 @@ use super::*;
 const CLIENTS: usize = 6;
 const PARTITIONS: u8 = 8;
 const STEPS: usize = 400;
-const RUNS: u64 = 400;
+const RUNS: u64 = 150;
 /// The longest that a request can wait: a join phase is bounded by the largest rebalance timeout,
 /// the first one by a delay more, and an assignment by the rebalance timeout.
 const WAIT_MAX_MS: u64 = 70_000;
