@@ -1,0 +1,3 @@
+//! State of one group.
+
+pub mod offsets;
