@@ -3,10 +3,11 @@
 //! Up: volume, claims of the node, index, shards of the store, producer ids, partitions. Down: the
 //! reverse, after requests were drained.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
+use coordinator::service::groups::Groups;
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
@@ -17,7 +18,7 @@ use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
-use store_adapter::volume::{PosixVolume, Volume, VolumeError};
+use store_adapter::volume::Volume;
 
 use crate::broker::{Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots};
 
@@ -64,6 +65,8 @@ pub struct BootConfig {
     pub flush: FlushPolicy,
     /// Bytes of a journal file (`journal.segment.bytes`).
     pub journal_segment_bytes: u64,
+    /// Bytes that may wait for the writer of a shard. Admission keeps requests well below.
+    pub journal_queue_bytes: usize,
     /// Listeners, in the order of the sockets.
     pub listeners: Vec<NamedListener>,
     /// Settings of the broker's services.
@@ -86,14 +89,14 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// The real file system: the volume at `data_dir`, what is local in `index_dir`.
-    pub fn real(env: &Env, data_dir: PathBuf, index_dir: &Path) -> Result<Self, VolumeError> {
-        Ok(Self {
-            volume: Arc::new(PosixVolume::open(data_dir)?),
+    /// This host and the shared files on `volume`; what is local, in `index_dir`.
+    pub fn real(env: &Env, volume: Arc<dyn Volume>, index_dir: &Path) -> Self {
+        Self {
+            volume,
             host: Arc::new(ProcHost),
             identity: Arc::new(IdentityFile::new(index_dir.join("cluster-id"))),
             index: Arc::new(SledIndex::new(env.clone(), index_dir.join("sled"))),
-        })
+        }
     }
 }
 
@@ -139,6 +142,7 @@ impl Running {
                     broker: config.broker_id,
                     flush: config.flush,
                     segment_bytes: config.journal_segment_bytes,
+                    queue_bytes: config.journal_queue_bytes,
                     counters: Arc::clone(&config.journal_counters),
                     ..JournalConfig::default()
                 };
@@ -183,7 +187,9 @@ impl Running {
             }
         }
         let block_file = Arc::new(node.block_file());
+        let routing = Arc::new(node.clone());
         let parts = BrokerParts {
+            groups: Groups::start(&env, config.broker.groups.clone(), routing),
             producer_ids: ProducerIds::start(&env, config.broker_id, block_file),
             env,
             id: config.broker_id,

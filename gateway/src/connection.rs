@@ -21,10 +21,11 @@ use store_adapter::runtime::{BoxFuture, Clock};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
+use crate::admitted::Admitted;
 use crate::api::{ApiResponse, CloseReason, ConnectionContext, Staged};
 use crate::frame::{ByteBudget, Frame, FrameError, FrameReader};
 use crate::layers::observe::Timing;
@@ -215,7 +216,7 @@ impl Reader {
             correlation_id: frame.peek.correlation_id,
             frame: frame.bytes,
             received,
-            permit: Some(frame.permit),
+            admitted: frame.permit.into(),
         };
         let Ok(stack) = self.stack.ready().await;
         let Ok(ordered) = stack.call(request).await;
@@ -269,7 +270,7 @@ struct Pending {
     answer: Answer,
     version: i16,
     correlation_id: i32,
-    permit: Option<OwnedSemaphorePermit>,
+    admitted: Admitted,
     timing: Option<Timing>,
 }
 
@@ -291,7 +292,7 @@ impl Pending {
             answer,
             version: ordered.version,
             correlation_id: ordered.correlation_id,
-            permit: ordered.permit,
+            admitted: ordered.admitted,
             timing: ordered.timing,
         }
     }
@@ -308,22 +309,22 @@ impl Pending {
 #[derive(Default)]
 struct Batch {
     segments: SmallVec<[Bytes; 32]>,
-    permits: SmallVec<[OwnedSemaphorePermit; PIPELINE_MAX]>,
+    admitted: SmallVec<[Admitted; PIPELINE_MAX]>,
     bytes: usize,
     answers: usize,
 }
 
 impl Batch {
-    fn push(&mut self, reply: EncodedReply, permit: Option<OwnedSemaphorePermit>) {
+    fn push(&mut self, reply: EncodedReply, admitted: Admitted) {
         self.bytes += reply.len();
         self.answers += 1;
         self.segments.extend(reply.segments);
-        self.permits.extend(permit);
+        self.admitted.push(admitted);
     }
 
     fn clear(&mut self) {
         self.segments.clear();
-        self.permits.clear();
+        self.admitted.clear();
         self.bytes = 0;
         self.answers = 0;
     }
@@ -409,7 +410,7 @@ impl Writer {
         });
         match encoded {
             Ok(reply) => {
-                self.batch.push(reply, settled.permit);
+                self.batch.push(reply, settled.admitted);
                 true
             }
             Err(reason) => {

@@ -26,7 +26,7 @@ pub(super) const FAMILIES: &[(&str, &str)] = &[
         "only message format v2 is served",
     ),
     ("log.message.format.", "only message format v2 is served"),
-    ("group.", "consumer groups are not served yet"),
+    ("group.", "only classic groups are served"),
     ("offsets.", "consumer groups are not served yet"),
     ("offset.", "consumer groups are not served yet"),
     ("share.", "share groups are not served"),

@@ -15,6 +15,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coordinator::machine::group::classic::ClassicConfig;
+use coordinator::service::groups::GroupConfig;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::FlushPolicy;
 
@@ -168,6 +170,24 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
             compact: false,
         },
+        groups: groups(settings)?,
+    })
+}
+
+fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
+    let min_session_timeout_ms = settings.number("group.min.session.timeout.ms")?;
+    let max_session_timeout_ms = settings.number("group.max.session.timeout.ms")?;
+    if min_session_timeout_ms > max_session_timeout_ms {
+        let allowed = "at least group.min.session.timeout.ms";
+        return Err(settings.refuse("group.max.session.timeout.ms", allowed));
+    }
+    Ok(GroupConfig {
+        classic: ClassicConfig {
+            initial_rebalance_delay_ms: settings.number("group.initial.rebalance.delay.ms")?,
+            min_session_timeout_ms,
+            max_session_timeout_ms,
+            max_size: settings.number("group.max.size")?,
+        },
     })
 }
 
@@ -194,7 +214,7 @@ fn store(settings: &Settings) -> Result<(StoreKind, PathBuf), ConfigError> {
 }
 
 fn queued_bytes(settings: &Settings) -> Result<usize, ConfigError> {
-    const DEFAULT: usize = 256 << 20;
+    const DEFAULT: usize = 64 << 20;
     match settings.number::<i64>("queued.max.request.bytes")? {
         -1 => Ok(DEFAULT),
         bytes if bytes < 1 << 20 => {

@@ -46,7 +46,8 @@ impl Partition {
         let mut producers = ProducerStates::restore(image, expiration_ms);
         producers.trim(log.bounds.start);
         let from = producers.log_end_offset().max(log.bounds.start);
-        replay(&*deps.store, id, &mut producers, from, log.bounds.end).await?;
+        let end = log.bounds.end;
+        each_meta(&*deps.store, id, from, end, |meta| producers.replay(&meta)).await?;
         let visible = Visible {
             log_start: log.bounds.start,
             high_watermark: log.bounds.end,
@@ -99,7 +100,13 @@ impl Partition {
     async fn settle_once(&self) -> Result<(), StoreError> {
         let log = self.deps.store.acquire(self.id, self.epoch).await?;
         let known = self.visible().high_watermark;
-        let found = read_metas(&*self.deps.store, self.id, known, log.bounds.end).await?;
+        // Collected first: the lock is not held while the log is read.
+        let mut found = Vec::new();
+        let end = log.bounds.end;
+        each_meta(&*self.deps.store, self.id, known, end, |meta| {
+            found.push(meta);
+        })
+        .await?;
         let mut state = self.state.lock();
         for meta in &found {
             state.producers.replay(meta);
@@ -154,12 +161,13 @@ async fn covers(
     Ok(true)
 }
 
-async fn replay(
+/// Reads what producer state needs of every batch in `from..end`, in order.
+async fn each_meta(
     store: &dyn LogStore,
     id: LogId,
-    producers: &mut ProducerStates,
     from: i64,
     end: i64,
+    mut take: impl FnMut(BatchMeta),
 ) -> Result<(), StoreError> {
     let mut next = from;
     while next < end {
@@ -167,29 +175,10 @@ async fn replay(
         let Some(last) = batches.last() else { break };
         next = last.last_offset + 1;
         for batch in &batches {
-            producers.replay(&meta(batch)?);
+            take(meta(batch)?);
         }
     }
     Ok(())
-}
-
-async fn read_metas(
-    store: &dyn LogStore,
-    id: LogId,
-    from: i64,
-    end: i64,
-) -> Result<Vec<BatchMeta>, StoreError> {
-    let mut metas = Vec::new();
-    let mut next = from;
-    while next < end {
-        let batches = store.read(id, next, REPLAY_BYTES, end).await?;
-        let Some(last) = batches.last() else { break };
-        next = last.last_offset + 1;
-        for batch in &batches {
-            metas.push(meta(batch)?);
-        }
-    }
-    Ok(metas)
 }
 
 fn meta(batch: &StoredBatch) -> Result<BatchMeta, StoreError> {

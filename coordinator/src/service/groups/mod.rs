@@ -237,9 +237,7 @@ impl Groups {
                 }
                 deadlines.pop_first()
             };
-            let Some((at, group)) = due else {
-                return None;
-            };
+            let (at, group) = due?;
             let Some(cell) = self.cell(&group) else {
                 continue;
             };
@@ -348,7 +346,8 @@ impl Groups {
     }
 
     /// Every group, by its id.
-    pub fn list(&self) -> Vec<ListedGroup> {
+    pub fn list(&self) -> Result<Vec<ListedGroup>, GroupError> {
+        self.check_running()?;
         let cells: Vec<Arc<GroupCell>> = self.shared.cells.read().values().cloned().collect();
         let listed = cells.iter().map(|cell| {
             let state = cell.lock();
@@ -363,19 +362,41 @@ impl Groups {
                     .unwrap_or_else(|| "".into()),
             }
         });
-        listed.collect()
+        Ok(listed.collect())
+    }
+
+    /// Deletes a group without members.
+    ///
+    /// # Errors
+    /// [`GroupError::GroupIdNotFound`], or [`GroupError::NonEmptyGroup`].
+    pub fn delete(&self, group: &str) -> Result<(), GroupError> {
+        self.admit(group)?;
+        self.drop_cell(group, |state| state.classic.can_delete())
     }
 
     /// Drops what is known of a group that is idle; whether it was.
     pub fn forget(&self, group: &str) -> bool {
-        let Some(cell) = self.cell(group) else {
-            return false;
+        let idle = |state: &CellState| {
+            let idle = state.is_idle();
+            if idle {
+                Ok(())
+            } else {
+                Err(GroupError::NonEmptyGroup)
+            }
         };
+        self.drop_cell(group, idle).is_ok()
+    }
+
+    fn drop_cell(
+        &self,
+        group: &str,
+        may: impl FnOnce(&CellState) -> Result<(), GroupError>,
+    ) -> Result<(), GroupError> {
         let mut cells = self.shared.cells.write();
+        let cell = cells.get(group).ok_or(GroupError::GroupIdNotFound)?;
+        let cell = Arc::clone(cell);
         let mut state = cell.lock();
-        if state.forgotten || !state.is_idle() {
-            return false;
-        }
+        may(&state)?;
         state.forgotten = true;
         let effects = state
             .classic
@@ -386,7 +407,7 @@ impl Groups {
             let entry = (queued, Arc::clone(cell.id()));
             self.shared.deadlines.lock().remove(&entry);
         }
-        true
+        Ok(())
     }
 
     /// Refuses what comes and answers what waits: the clients look for a coordinator elsewhere.

@@ -89,7 +89,7 @@ impl ClassicGroup {
         let known = join.instance_id.as_ref();
         let known = known.and_then(|instance| self.members.by_instance(instance).cloned());
         if let Some(old) = known {
-            return self.replace_static(join, &old, id, turn);
+            return self.replace_static(join, &old, &id, turn);
         }
         if join.instance_id.is_none() && join.requires_member_id {
             if self.pending.len() >= PENDING_MAX {
@@ -192,12 +192,12 @@ impl ClassicGroup {
         &mut self,
         join: &Join,
         old: &MemberId,
-        new: MemberId,
+        new: &MemberId,
         turn: &mut Turn<'_>,
     ) -> Staged<JoinReply> {
         self.refuse_parked(old, GroupError::FencedInstanceId, Arc::clone(&old.0), turn);
         self.timers.cancel(TimerKey::Session(old.clone()));
-        self.members.rename(old.as_str(), &new);
+        self.members.rename(old.as_str(), new);
         if self.pending_sync.remove(old) {
             self.pending_sync.insert(new.clone());
         }
@@ -219,10 +219,10 @@ impl ClassicGroup {
             let elected = self.members.elect_protocol(self.leader.as_ref());
             if self.protocol_name == elected {
                 self.restart_session(new.as_str(), turn.now);
-                return Staged::Now(Ok(self.rejoined_static(join, &new, old_leader)));
+                return Staged::Now(Ok(self.rejoined_static(join, new, old_leader)));
             }
         }
-        let token = self.park_join(&new, join, turn);
+        let token = self.park_join(new, join, turn);
         self.restart_session(new.as_str(), turn.now);
         self.rebalance_or_complete("a static member came back".to_owned(), turn);
         Staged::Parked(token)

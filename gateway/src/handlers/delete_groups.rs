@@ -1,0 +1,34 @@
+//! DeleteGroups (key 42), versions 0 to 2. A group with members is refused with 68, one that is not
+//! there with 69.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
+use kafka_protocol::messages::{DeleteGroupsRequest, DeleteGroupsResponse};
+
+use crate::api::{ApiResponse, RequestContext, Staged};
+use crate::broker::Broker;
+use crate::error_code;
+
+pub(crate) fn handle(
+    broker: &Arc<Broker>,
+    _context: &RequestContext,
+    request: DeleteGroupsRequest,
+) -> Staged<ApiResponse> {
+    let mut response = DeleteGroupsResponse::default();
+    let mut seen = BTreeSet::new();
+    for group in request.groups_names {
+        if !seen.insert(group.clone()) {
+            continue;
+        }
+        let code = match broker.groups().delete(&group) {
+            Ok(()) => 0,
+            Err(error) => error_code::group(error).code(),
+        };
+        let result = DeletableGroupResult::default();
+        let result = result.with_group_id(group).with_error_code(code);
+        response.results.push(result);
+    }
+    Staged::Now(ApiResponse::DeleteGroups(Box::new(response)))
+}
