@@ -163,6 +163,12 @@ fn offsets_name(group: &str) -> String {
     name + JSON
 }
 
+/// Whether the name of a group's file holds hashes in place of the whole group.
+pub fn is_hashed(group: &str) -> bool {
+    // No shorter group can reach the longest name.
+    group.len() > OFFSETS_NAME_MAX / 4 && offsets_name(group).contains('~')
+}
+
 /// What the name of a group's file tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OffsetsName {

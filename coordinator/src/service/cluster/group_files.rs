@@ -95,7 +95,10 @@ impl GroupFiles for VolumeGroupFiles {
         Box::pin(async move {
             let names = self.files.fresh_list(&layout::offsets_dir()).await;
             let names = names.map_err(|error| GroupFileError::NotApplied(error.to_string()))?;
-            Ok(names.iter().filter_map(|entry| found(&entry.name)).collect())
+            Ok(names
+                .iter()
+                .filter_map(|entry| found(&entry.name))
+                .collect())
         })
     }
 

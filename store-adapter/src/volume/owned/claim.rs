@@ -238,7 +238,10 @@ impl Claim {
             let target = match marked_target(&entry.name) {
                 Some(MarkedTarget::Named(target)) => target,
                 Some(MarkedTarget::Inside) => {
-                    let path = self.volume().read(&dir.join(&entry.name), MARK_LEN_MAX).await;
+                    let path = self
+                        .volume()
+                        .read(&dir.join(&entry.name), MARK_LEN_MAX)
+                        .await;
                     let path = path.map_err(OwnedError::NotApplied)?;
                     match std::str::from_utf8(&path) {
                         Ok(path) if !path.is_empty() => path_of(path),

@@ -46,6 +46,8 @@ pub enum PrepareError {
 /// What is known of the group's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
+    /// It was not read yet.
+    Unread,
     /// It holds the durable table.
     Settled,
     /// A write may have happened: it must be read.
@@ -115,6 +117,14 @@ impl OffsetBook {
         }
     }
 
+    /// The book of a group whose file is still to be read.
+    pub fn unread() -> Self {
+        Self {
+            standing: Standing::Unread,
+            ..Self::default()
+        }
+    }
+
     /// What is durable.
     pub fn durable(&self) -> &OffsetTable {
         &self.durable
@@ -132,7 +142,7 @@ impl OffsetBook {
 
     /// Whether the file must be read before anything else.
     pub fn must_read(&self) -> bool {
-        self.standing == Standing::MustRead
+        matches!(self.standing, Standing::MustRead | Standing::Unread)
     }
 
     /// Whether there is something to write.
@@ -140,7 +150,7 @@ impl OffsetBook {
         match self.standing {
             Standing::Settled => self.prepared > self.concluded,
             Standing::MustWrite => true,
-            Standing::MustRead => false,
+            Standing::MustRead | Standing::Unread => false,
         }
     }
 
@@ -331,12 +341,21 @@ impl OffsetBook {
         self.concluded = self.prepared;
     }
 
-    /// The file was read again.
+    /// The file was read.
     pub fn reloaded(&mut self, table: OffsetTable) {
-        if self.standing == Standing::MustRead {
-            self.durable = Arc::new(table);
-            self.ahead = self.durable.clone();
-            self.standing = Standing::MustWrite;
-        }
+        self.standing = match self.standing {
+            Standing::Unread => Standing::Settled,
+            Standing::MustRead => Standing::MustWrite,
+            Standing::Settled | Standing::MustWrite => return,
+        };
+        self.durable = Arc::new(table);
+        self.ahead = self.durable.clone();
+    }
+
+    /// Whether there is nothing to keep: no file, or that of a deleted group, and nothing to write.
+    pub fn is_blank(&self) -> bool {
+        let table = &self.durable;
+        let nothing = table.deleted || (table.has_no_offsets() && table.next_seq == 0);
+        nothing && self.is_settled() && !self.must_write()
     }
 }
