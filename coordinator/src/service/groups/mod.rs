@@ -13,9 +13,6 @@ mod routing;
 mod slots;
 mod writers;
 
-#[cfg(test)]
-mod offset_tests;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
