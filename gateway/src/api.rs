@@ -152,6 +152,10 @@ stored bytes are sent as they are.";
                 "v11 needs a newer schema than the decoder has; it only adds tiering.";
             Metadata, 3, 0..=13, 0, kp::MetadataRequest, kp::MetadataResponse,
                 "Topic ids; auto-creation.";
+            OffsetCommit, 8, 2..=9, 2, kp::OffsetCommitRequest, kp::OffsetCommitResponse,
+                "Answered when it is fsynced; commits of one group share writes.";
+            OffsetFetch, 9, 1..=9, 1, kp::OffsetFetchRequest, kp::OffsetFetchResponse,
+                "Several groups from v8; v10 needs a newer schema than the decoder has.";
             FindCoordinator, 10, 0..=6, 0,
                 kp::FindCoordinatorRequest, kp::FindCoordinatorResponse,
                 "Groups: the owner of the group's slot. \
@@ -181,6 +185,8 @@ Kafka never answers it.";
                 "Without a transactional id: a fresh id, epoch 0.";
             DeleteGroups, 42, 0..=2, 0, kp::DeleteGroupsRequest, kp::DeleteGroupsResponse,
                 "A group with members is refused with 68.";
+            OffsetDelete, 47, 0..=0, 0, kp::OffsetDeleteRequest, kp::OffsetDeleteResponse,
+                "Not of topics that a member is subscribed to: 86.";
         }
     };
 }

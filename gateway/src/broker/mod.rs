@@ -9,7 +9,7 @@ mod node;
 use std::future::Future;
 use std::sync::Arc;
 
-use coordinator::service::groups::{GroupConfig, Groups};
+use coordinator::service::groups::{GroupConfig, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
@@ -80,6 +80,8 @@ pub struct BrokerParts {
     pub producer_ids: ProducerIds,
     /// Groups that this broker coordinates.
     pub groups: Groups,
+    /// Their offsets.
+    pub offsets: Offsets,
     /// Snapshot files.
     pub snapshots: Arc<dyn SnapshotFiles>,
 }
@@ -96,6 +98,7 @@ pub struct Broker {
     store: Arc<dyn LogStore>,
     producer_ids: ProducerIds,
     groups: Groups,
+    offsets: Offsets,
     snapshots: Arc<dyn SnapshotFiles>,
     sessions: Mutex<FetchSessions>,
     hosted: Hosted,
@@ -128,6 +131,7 @@ impl Broker {
             store: parts.store,
             producer_ids: parts.producer_ids,
             groups: parts.groups,
+            offsets: parts.offsets,
             snapshots: parts.snapshots,
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
@@ -214,6 +218,11 @@ impl Broker {
     /// Groups.
     pub fn groups(&self) -> &Groups {
         &self.groups
+    }
+
+    /// Offsets of groups.
+    pub fn offsets(&self) -> &Offsets {
+        &self.offsets
     }
 
     /// The advertised address of a listener: the one that the client used.

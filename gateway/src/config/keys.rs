@@ -292,6 +292,25 @@ pub const KEYS: &[Key] = &[
         "Members of a group; more are refused.",
     ),
     used(
+        "offset.metadata.max.bytes",
+        COUNT,
+        "4096",
+        "Longest metadata of a committed offset, bytes.",
+    ),
+    used(
+        "offsets.retention.minutes",
+        COUNT,
+        "10080",
+        "How long offsets are kept when a group has no members, or does not consume the topic any \
+         more; of a group that never had members, since their commit.",
+    ),
+    used(
+        "offsets.retention.check.interval.ms",
+        MILLIS,
+        "600000",
+        "How often that is looked for.",
+    ),
+    used(
         "fetch.max.bytes",
         Kind::Int {
             min: 1024,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coordinator::machine::group::classic::ClassicConfig;
-use coordinator::service::groups::GroupConfig;
+use coordinator::service::groups::{GroupConfig, OffsetConfig};
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::FlushPolicy;
 
@@ -187,6 +187,14 @@ fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
             min_session_timeout_ms,
             max_session_timeout_ms,
             max_size: settings.number("group.max.size")?,
+        },
+        offsets: OffsetConfig {
+            metadata_max_bytes: settings.number("offset.metadata.max.bytes")?,
+            retention_ms: settings.number::<i64>("offsets.retention.minutes")? * 60_000,
+            retention_check_interval: Duration::from_millis(
+                settings.number("offsets.retention.check.interval.ms")?,
+            ),
+            producer_id_expiration_ms: settings.number("producer.id.expiration.ms")?,
         },
     })
 }

@@ -19,6 +19,7 @@ pub fn group(error: GroupError) -> ResponseError {
         GroupError::NonEmptyGroup => ResponseError::NonEmptyGroup,
         GroupError::GroupIdNotFound => ResponseError::GroupIdNotFound,
         GroupError::SubscribedToTopic => ResponseError::GroupSubscribedToTopic,
+        GroupError::OffsetsTooLarge => ResponseError::InvalidCommitOffsetSize,
         GroupError::NotCoordinator => ResponseError::NotCoordinator,
         GroupError::CoordinatorLoading => ResponseError::CoordinatorLoadInProgress,
         GroupError::CoordinatorNotAvailable => ResponseError::CoordinatorNotAvailable,

@@ -49,6 +49,25 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         ApiResponse::SyncGroup(r) => visit(r.error_code),
         ApiResponse::DescribeGroups(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
         ApiResponse::ListGroups(r) => visit(r.error_code),
+        ApiResponse::OffsetCommit(r) => {
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::OffsetFetch(r) => {
+            visit(r.error_code);
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+            for group in &r.groups {
+                visit(group.error_code);
+                let partitions = group.topics.iter().flat_map(|t| &t.partitions);
+                partitions.for_each(|p| visit(p.error_code));
+            }
+        }
+        ApiResponse::OffsetDelete(r) => {
+            visit(r.error_code);
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
         ApiResponse::DeleteGroups(r) => r.results.iter().for_each(|g| visit(g.error_code)),
     }
 }

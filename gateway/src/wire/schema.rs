@@ -5,6 +5,7 @@
 //! together for every key and version.
 
 mod groups;
+mod offsets;
 
 /// The wire shape of a field.
 #[derive(Debug, Clone, Copy)]
@@ -136,6 +137,8 @@ pub(super) fn message(key: i16) -> Option<&'static Message> {
         1 => &FETCH,
         2 => &LIST_OFFSETS,
         3 => &METADATA,
+        8 => &offsets::OFFSET_COMMIT,
+        9 => &offsets::OFFSET_FETCH,
         10 => &FIND_COORDINATOR,
         11 => &groups::JOIN_GROUP,
         12 => &groups::HEARTBEAT,
@@ -148,6 +151,7 @@ pub(super) fn message(key: i16) -> Option<&'static Message> {
         20 => &DELETE_TOPICS,
         22 => &INIT_PRODUCER_ID,
         42 => &groups::DELETE_GROUPS,
+        47 => &offsets::OFFSET_DELETE,
         _ => return None,
     })
 }
@@ -431,6 +435,36 @@ mod tests {
                 3,
                 of(&METADATA_TOPIC),
                 size_of::<kp::metadata_request::MetadataRequestTopic>(),
+            ),
+            (
+                8,
+                of(&offsets::OFFSET_COMMIT_TOPIC),
+                size_of::<kp::offset_commit_request::OffsetCommitRequestTopic>(),
+            ),
+            (
+                8,
+                of(&offsets::OFFSET_COMMIT_PARTITION),
+                size_of::<kp::offset_commit_request::OffsetCommitRequestPartition>(),
+            ),
+            (
+                9,
+                of(&offsets::OFFSET_FETCH_GROUP),
+                size_of::<kp::offset_fetch_request::OffsetFetchRequestGroup>(),
+            ),
+            (
+                9,
+                of(&offsets::OFFSET_FETCH_TOPIC),
+                size_of::<kp::offset_fetch_request::OffsetFetchRequestTopics>(),
+            ),
+            (
+                47,
+                of(&offsets::OFFSET_DELETE_TOPIC),
+                size_of::<kp::offset_delete_request::OffsetDeleteRequestTopic>(),
+            ),
+            (
+                47,
+                of(&offsets::OFFSET_DELETE_PARTITION),
+                size_of::<kp::offset_delete_request::OffsetDeleteRequestPartition>(),
             ),
             (10, STRING, size_of::<StrBytes>()),
             (

@@ -39,6 +39,9 @@ pub enum GroupError {
     /// A member is subscribed to the topic.
     #[error("a member is subscribed to the topic")]
     SubscribedToTopic,
+    /// The group has more offsets and metadata than one file can take.
+    #[error("more offsets and metadata than a group can have")]
+    OffsetsTooLarge,
     /// This broker does not coordinate the group.
     #[error("another broker coordinates the group")]
     NotCoordinator,

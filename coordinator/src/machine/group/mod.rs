@@ -4,6 +4,7 @@
 
 pub mod classic;
 pub mod error;
+pub mod offsets;
 
 pub use error::GroupError;
 

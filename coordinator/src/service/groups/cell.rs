@@ -9,6 +9,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
+use super::offset_state::OffsetState;
 use crate::machine::group::Now;
 use crate::machine::group::classic::{Answer, ClassicGroup, Effects, Fact, Token};
 use crate::machine::group::classic::{JoinReply, SyncReply};
@@ -25,6 +26,8 @@ pub struct GroupCell {
 pub struct CellState {
     /// Membership.
     pub classic: ClassicGroup,
+    /// Offsets.
+    pub offsets: OffsetState,
     /// Requests that wait: at most one JoinGroup and one SyncGroup a member.
     parked: BTreeMap<Token, Parked>,
     /// The deadline under which the group is queued, in monotonic milliseconds.
@@ -41,11 +44,12 @@ enum Parked {
 
 impl GroupCell {
     /// An empty group.
-    pub(super) fn new(id: Arc<str>, now: Now) -> Self {
+    pub(super) fn new(id: Arc<str>, offsets: OffsetState, now: Now) -> Self {
         Self {
             id,
             state: Mutex::new(CellState {
                 classic: ClassicGroup::new(now),
+                offsets,
                 parked: BTreeMap::new(),
                 queued: None,
                 forgotten: false,
@@ -68,7 +72,13 @@ impl GroupCell {
 impl CellState {
     /// Whether nothing would be lost if the cell were not there.
     pub fn is_idle(&self) -> bool {
-        self.classic.can_forget() && self.parked.is_empty()
+        self.classic.can_forget() && self.parked.is_empty() && self.offsets.is_blank()
+    }
+
+    /// Whether requests should hear that there is no such group: it has no members, no offsets,
+    /// and never had a generation since this process began.
+    pub fn is_missing(&self) -> bool {
+        self.is_idle() && self.classic.generation() == 0
     }
 
     pub(super) fn park_join(&mut self, token: Token) -> oneshot::Receiver<JoinReply> {

@@ -4,7 +4,14 @@
 //! oneshot in its cell; one task runs the deadlines of all groups.
 
 pub mod cell;
+mod files;
+mod housekeeping;
+mod loader;
+mod offset_state;
+mod offsets;
 mod routing;
+mod slots;
+mod writers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +23,13 @@ use store_adapter::runtime::Env;
 use tokio::sync::{Notify, oneshot};
 
 pub use self::cell::{CellState, GroupCell};
+pub use self::files::{FoundGroup, GroupFileError, GroupFiles};
+pub use self::offset_state::{OffsetState, Pending};
+pub use self::offsets::{
+    FetchedOffset, FetchedTopic, OffsetCommit, OffsetConfig, Offsets, TopicPartitions,
+};
 pub use self::routing::{GroupRouting, Route};
+use self::slots::Slots;
 
 use crate::machine::group::classic::{
     Caller, ClassicConfig, Described, Effects, Join, JoinRefused, JoinReply, Leaving, Staged, Sync,
@@ -32,6 +45,8 @@ pub const GROUPS_MAX: usize = 1 << 20;
 pub struct GroupConfig {
     /// Membership.
     pub classic: ClassicConfig,
+    /// Offsets.
+    pub offsets: OffsetConfig,
 }
 
 /// An answer, or where it will come.
@@ -72,6 +87,8 @@ struct Shared {
     deadlines: Mutex<BTreeSet<(u64, Arc<str>)>>,
     wake: Arc<Notify>,
     stopped: AtomicBool,
+    /// Which slots can be answered for.
+    slots: Slots,
 }
 
 impl Drop for Shared {
@@ -92,6 +109,7 @@ impl Groups {
             deadlines: Mutex::default(),
             wake: Arc::clone(&wake),
             stopped: AtomicBool::new(false),
+            slots: Slots::default(),
         });
         let weak = Arc::downgrade(&shared);
         let env_of_task = env.clone();
@@ -139,7 +157,7 @@ impl Groups {
     pub fn admit(&self, group: &str) -> Result<(), GroupError> {
         self.check_running()?;
         match self.route(group) {
-            Route::Here { .. } => Ok(()),
+            Route::Here { slot, .. } => self.shared.slots.check(slot),
             Route::Broker(_) | Route::Nobody => Err(GroupError::NotCoordinator),
         }
     }
@@ -166,7 +184,8 @@ impl Groups {
             return Err(GroupError::CoordinatorNotAvailable);
         }
         let id: Arc<str> = group.into();
-        let cell = Arc::new(GroupCell::new(Arc::clone(&id), now));
+        let offsets = self.shared.slots.new_state(&id);
+        let cell = Arc::new(GroupCell::new(Arc::clone(&id), offsets, now));
         cells.insert(id, Arc::clone(&cell));
         Ok(cell)
     }
@@ -385,6 +404,38 @@ impl Groups {
             }
         };
         self.drop_cell(group, idle).is_ok()
+    }
+
+    /// Makes the cell of a group that has a file; whether it is new.
+    fn install(&self, group: &str, mut offsets: OffsetState) -> Result<bool, GroupError> {
+        let now = self.now();
+        let mut cells = self.shared.cells.write();
+        if cells.contains_key(group) {
+            return Ok(false);
+        }
+        if cells.len() >= GROUPS_MAX {
+            return Err(GroupError::CoordinatorNotAvailable);
+        }
+        let queued = offsets.wants_queue();
+        let id: Arc<str> = group.into();
+        cells.insert(Arc::clone(&id), Arc::new(GroupCell::new(id, offsets, now)));
+        Ok(queued)
+    }
+
+    /// Drops the cell of a group of which nothing is left.
+    fn forget_missing(&self, group: &str) {
+        let missing = |state: &CellState| {
+            let missing = state.is_missing();
+            missing.then_some(()).ok_or(GroupError::NonEmptyGroup)
+        };
+        if self.drop_cell(group, missing).is_ok() {
+            tracing::debug!(group, "nothing is left of a group");
+        }
+    }
+
+    /// Every cell there is.
+    fn cells(&self) -> Vec<Arc<GroupCell>> {
+        self.shared.cells.read().values().cloned().collect()
     }
 
     fn drop_cell(
