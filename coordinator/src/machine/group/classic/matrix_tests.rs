@@ -16,6 +16,7 @@ fn code(error: GroupError) -> i16 {
         GroupError::NotCoordinator => 16,
         GroupError::IllegalGeneration => 22,
         GroupError::InconsistentGroupProtocol => 23,
+        GroupError::OffsetsTooLarge => 28,
         GroupError::InvalidGroupId => 24,
         GroupError::UnknownMemberId => 25,
         GroupError::InvalidSessionTimeout => 26,
@@ -258,28 +259,12 @@ fn sync_requests() -> Vec<Request> {
     ]
 }
 
-fn other_requests() -> Vec<Request> {
+fn member_requests() -> Vec<Request> {
     let beat = |member: &'static str, instance: Option<&'static str>, older: i32| {
         move |scene: &mut Scene| {
             let generation = scene.group.generation() - older;
             let caller = caller(member, instance);
             scene.group.heartbeat(caller, generation, scene.now)
-        }
-    };
-    let commit = |member: &'static str, instance: Option<&'static str>, generation: Option<i32>| {
-        move |scene: &mut Scene| {
-            let generation = generation.unwrap_or(scene.group.generation());
-            scene
-                .group
-                .check_commit(caller(member, instance), generation)
-        }
-    };
-    let txn = |member: &'static str, generation: Option<i32>| {
-        move |scene: &mut Scene| {
-            let generation = generation.unwrap_or(scene.group.generation());
-            scene
-                .group
-                .check_txn_commit(caller(member, None), generation)
         }
     };
     vec![
@@ -308,6 +293,27 @@ fn other_requests() -> Vec<Request> {
             "Leave 82",
             leaving("c-2", Some("i")),
         ),
+    ]
+}
+
+fn other_requests() -> Vec<Request> {
+    let commit = |member: &'static str, instance: Option<&'static str>, generation: Option<i32>| {
+        move |scene: &mut Scene| {
+            let generation = generation.unwrap_or(scene.group.generation());
+            scene
+                .group
+                .check_commit(caller(member, instance), generation)
+        }
+    };
+    let txn = |member: &'static str, generation: Option<i32>| {
+        move |scene: &mut Scene| {
+            let generation = generation.unwrap_or(scene.group.generation());
+            scene
+                .group
+                .check_txn_commit(caller(member, None), generation)
+        }
+    };
+    vec![
         asks(
             "Commit c-2",
             "OffsetCommit 27; G07",
@@ -460,6 +466,7 @@ fn the_matrix_is_as_written() {
     for (name, scene) in states() {
         writeln!(text, "\n== {name}\n   {}", next_state(&scene)).unwrap();
         let requests = join_requests().into_iter().chain(sync_requests());
+        let requests = requests.chain(member_requests());
         for request in requests.chain(other_requests()) {
             let mut scene = scene.clone();
             let (reply, effects) = (request.act)(&mut scene);
