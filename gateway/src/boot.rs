@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
+use coordinator::service::groups::{GroupFiles, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
@@ -186,7 +187,13 @@ impl Running {
             }
         }
         let block_file = Arc::new(node.block_file());
+        let routing = Arc::new(node.clone());
+        let groups = Groups::start(&env, config.broker.groups.clone(), routing);
+        let files: Arc<dyn GroupFiles> = node.group_files();
+        let (view, slots) = (node.watch_view(), node.group_slots());
         let parts = BrokerParts {
+            offsets: Offsets::start(&env, &groups, &files, view, slots),
+            groups,
             producer_ids: ProducerIds::start(&env, config.broker_id, block_file),
             env,
             id: config.broker_id,

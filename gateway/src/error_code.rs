@@ -1,10 +1,12 @@
 //! From reasons to Kafka's codes, given api and version. The only place that chooses a code for a
 //! domain error: every match is exhaustive, so a new reason cannot be forgotten.
 
+mod groups;
 mod validation;
 
 use kafka_protocol::error::ResponseError;
 
+pub use groups::group;
 pub use validation::{validate, validate_has_log_start};
 
 use crate::broker::TopicError;

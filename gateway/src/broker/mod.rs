@@ -9,6 +9,7 @@ mod node;
 use std::future::Future;
 use std::sync::Arc;
 
+use coordinator::service::groups::{GroupConfig, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
@@ -45,6 +46,8 @@ pub struct BrokerConfig {
     pub producer_id_check_interval: std::time::Duration,
     /// Rules of topics that set none of their own.
     pub topic_defaults: crate::partition::validate::TopicRules,
+    /// Groups.
+    pub groups: GroupConfig,
 }
 
 /// What clients are told of a listener.
@@ -75,6 +78,10 @@ pub struct BrokerParts {
     pub store: Arc<dyn LogStore>,
     /// Producer ids.
     pub producer_ids: ProducerIds,
+    /// Groups that this broker coordinates.
+    pub groups: Groups,
+    /// Their offsets.
+    pub offsets: Offsets,
     /// Snapshot files.
     pub snapshots: Arc<dyn SnapshotFiles>,
 }
@@ -90,6 +97,8 @@ pub struct Broker {
     catalogue: Arc<dyn Catalogue>,
     store: Arc<dyn LogStore>,
     producer_ids: ProducerIds,
+    groups: Groups,
+    offsets: Offsets,
     snapshots: Arc<dyn SnapshotFiles>,
     sessions: Mutex<FetchSessions>,
     hosted: Hosted,
@@ -121,6 +130,8 @@ impl Broker {
             catalogue: parts.catalogue,
             store: parts.store,
             producer_ids: parts.producer_ids,
+            groups: parts.groups,
+            offsets: parts.offsets,
             snapshots: parts.snapshots,
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
@@ -141,9 +152,11 @@ impl Broker {
         crate::handlers::dispatch(self, context, request)
     }
 
-    /// Answers long polls with what there is, and refuses to open anything new.
+    /// Answers long polls with what there is, sends members of groups away, and refuses to open
+    /// anything new.
     pub fn begin_stop(&self) {
         self.stopping.cancel();
+        self.groups.stop();
     }
 
     /// Writes snapshots of what changed, and closes the store. Requests must be drained.
@@ -200,6 +213,16 @@ impl Broker {
     /// Producer ids.
     pub(crate) fn producer_ids(&self) -> &ProducerIds {
         &self.producer_ids
+    }
+
+    /// Groups.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// Offsets of groups.
+    pub fn offsets(&self) -> &Offsets {
+        &self.offsets
     }
 
     /// The advertised address of a listener: the one that the client used.

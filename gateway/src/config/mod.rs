@@ -15,6 +15,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coordinator::machine::group::classic::ClassicConfig;
+use coordinator::service::groups::{GroupConfig, OffsetConfig};
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::FlushPolicy;
 
@@ -168,6 +170,32 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
             compact: false,
             unpack: settings.get("validate").value == "full",
+        },
+        groups: groups(settings)?,
+    })
+}
+
+fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
+    let min_session_timeout_ms = settings.number("group.min.session.timeout.ms")?;
+    let max_session_timeout_ms = settings.number("group.max.session.timeout.ms")?;
+    if min_session_timeout_ms > max_session_timeout_ms {
+        let allowed = "at least group.min.session.timeout.ms";
+        return Err(settings.refuse("group.max.session.timeout.ms", allowed));
+    }
+    Ok(GroupConfig {
+        classic: ClassicConfig {
+            initial_rebalance_delay_ms: settings.number("group.initial.rebalance.delay.ms")?,
+            min_session_timeout_ms,
+            max_session_timeout_ms,
+            max_size: settings.number("group.max.size")?,
+        },
+        offsets: OffsetConfig {
+            metadata_max_bytes: settings.number("offset.metadata.max.bytes")?,
+            retention_ms: settings.number::<i64>("offsets.retention.minutes")? * 60_000,
+            retention_check_interval: Duration::from_millis(
+                settings.number("offsets.retention.check.interval.ms")?,
+            ),
+            producer_id_expiration_ms: settings.number("producer.id.expiration.ms")?,
         },
     })
 }

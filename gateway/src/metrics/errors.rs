@@ -40,6 +40,35 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         ApiResponse::CreateTopics(r) => r.topics.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::DeleteTopics(r) => r.responses.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::InitProducerId(r) => visit(r.error_code),
+        ApiResponse::JoinGroup(r) => visit(r.error_code),
+        ApiResponse::Heartbeat(r) => visit(r.error_code),
+        ApiResponse::LeaveGroup(r) => {
+            visit(r.error_code);
+            r.members.iter().for_each(|m| visit(m.error_code));
+        }
+        ApiResponse::SyncGroup(r) => visit(r.error_code),
+        ApiResponse::DescribeGroups(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
+        ApiResponse::ListGroups(r) => visit(r.error_code),
+        ApiResponse::OffsetCommit(r) => {
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::OffsetFetch(r) => {
+            visit(r.error_code);
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+            for group in &r.groups {
+                visit(group.error_code);
+                let partitions = group.topics.iter().flat_map(|t| &t.partitions);
+                partitions.for_each(|p| visit(p.error_code));
+            }
+        }
+        ApiResponse::OffsetDelete(r) => {
+            visit(r.error_code);
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::DeleteGroups(r) => r.results.iter().for_each(|g| visit(g.error_code)),
     }
 }
 

@@ -4,6 +4,9 @@
 //! not check: where null is allowed (Kafka's `nullableVersions`). Property tests hold the two
 //! together for every key and version.
 
+mod groups;
+mod offsets;
+
 /// The wire shape of a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
@@ -134,11 +137,21 @@ pub(super) fn message(key: i16) -> Option<&'static Message> {
         1 => &FETCH,
         2 => &LIST_OFFSETS,
         3 => &METADATA,
+        8 => &offsets::OFFSET_COMMIT,
+        9 => &offsets::OFFSET_FETCH,
         10 => &FIND_COORDINATOR,
+        11 => &groups::JOIN_GROUP,
+        12 => &groups::HEARTBEAT,
+        13 => &groups::LEAVE_GROUP,
+        14 => &groups::SYNC_GROUP,
+        15 => &groups::DESCRIBE_GROUPS,
+        16 => &groups::LIST_GROUPS,
         18 => &API_VERSIONS,
         19 => &CREATE_TOPICS,
         20 => &DELETE_TOPICS,
         22 => &INIT_PRODUCER_ID,
+        42 => &groups::DELETE_GROUPS,
+        47 => &offsets::OFFSET_DELETE,
         _ => return None,
     })
 }
@@ -423,7 +436,55 @@ mod tests {
                 of(&METADATA_TOPIC),
                 size_of::<kp::metadata_request::MetadataRequestTopic>(),
             ),
+            (
+                8,
+                of(&offsets::OFFSET_COMMIT_TOPIC),
+                size_of::<kp::offset_commit_request::OffsetCommitRequestTopic>(),
+            ),
+            (
+                8,
+                of(&offsets::OFFSET_COMMIT_PARTITION),
+                size_of::<kp::offset_commit_request::OffsetCommitRequestPartition>(),
+            ),
+            (
+                9,
+                of(&offsets::OFFSET_FETCH_GROUP),
+                size_of::<kp::offset_fetch_request::OffsetFetchRequestGroup>(),
+            ),
+            (
+                9,
+                of(&offsets::OFFSET_FETCH_TOPIC),
+                size_of::<kp::offset_fetch_request::OffsetFetchRequestTopics>(),
+            ),
+            (
+                47,
+                of(&offsets::OFFSET_DELETE_TOPIC),
+                size_of::<kp::offset_delete_request::OffsetDeleteRequestTopic>(),
+            ),
+            (
+                47,
+                of(&offsets::OFFSET_DELETE_PARTITION),
+                size_of::<kp::offset_delete_request::OffsetDeleteRequestPartition>(),
+            ),
             (10, STRING, size_of::<StrBytes>()),
+            (
+                11,
+                of(&groups::JOIN_GROUP_PROTOCOL),
+                size_of::<kp::join_group_request::JoinGroupRequestProtocol>(),
+            ),
+            (
+                13,
+                of(&groups::MEMBER_IDENTITY),
+                size_of::<kp::leave_group_request::MemberIdentity>(),
+            ),
+            (
+                14,
+                of(&groups::ASSIGNMENT),
+                size_of::<kp::sync_group_request::SyncGroupRequestAssignment>(),
+            ),
+            (15, STRING, size_of::<kp::GroupId>()),
+            (16, STRING, size_of::<StrBytes>()),
+            (42, STRING, size_of::<kp::GroupId>()),
             (19, of(&CREATE_TOPIC), size_of::<ct::CreatableTopic>()),
             (
                 19,

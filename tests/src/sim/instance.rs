@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator::service::groups::GroupConfig;
 use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
 use gateway::broker::{Advertised, BrokerConfig};
 use gateway::partition::validate::TopicRules;
@@ -306,6 +307,7 @@ fn config(plan: &Plan) -> BootConfig {
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),
             topic_defaults: TopicRules::default(),
+            groups: GroupConfig::default(),
         },
     }
 }
