@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator::machine::group::classic::ClassicConfig;
 use coordinator::service::groups::GroupConfig;
 use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
 use gateway::broker::{Advertised, BrokerConfig};
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::disk::{Disk, DiskRates, Hook};
 use super::executor::{NodeId, World};
+use super::groups::Ledger;
 use super::history::History;
 use super::net::{Network, Server};
 use super::plan::{Mode, Plan};
@@ -35,6 +37,8 @@ pub(crate) struct Cluster {
     pub(crate) plan: Plan,
     pub(crate) history: Arc<History>,
     pub(crate) net: Arc<Network>,
+    /// What groups were told.
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) volume: MemoryVolume,
     records: MemoryStore,
     identity: Arc<MemoryIdentity>,
@@ -84,6 +88,7 @@ impl Cluster {
             world: world.clone(),
             net: Network::new(world, &history, plan.net),
             history,
+            ledger: Arc::default(),
             volume: MemoryVolume::new(),
             records: MemoryStore::new(),
             identity: Arc::default(),
@@ -307,7 +312,14 @@ fn config(plan: &Plan) -> BootConfig {
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),
             topic_defaults: TopicRules::default(),
-            groups: GroupConfig::default(),
+            groups: GroupConfig {
+                classic: ClassicConfig {
+                    initial_rebalance_delay_ms: 50,
+                    min_session_timeout_ms: 10,
+                    ..ClassicConfig::default()
+                },
+                ..GroupConfig::default()
+            },
         },
     }
 }

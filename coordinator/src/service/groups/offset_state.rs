@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use store_adapter::fault::{Fault, planted};
 use tokio::sync::oneshot;
 
 use crate::machine::group::GroupError;
@@ -55,6 +56,9 @@ pub(super) enum Work {
 impl OffsetState {
     /// Of a group whose file is still to be read.
     pub(super) fn unread() -> Self {
+        if planted(Fault::OffsetsNotRead) {
+            return Self::default();
+        }
         Self {
             book: OffsetBook::unread(),
             ..Self::default()
@@ -84,7 +88,7 @@ impl OffsetState {
             PrepareError::Unsettled => GroupError::CoordinatorLoading,
             PrepareError::TooLarge => GroupError::OffsetsTooLarge,
         })?;
-        if self.book.is_concluded(change) {
+        if self.book.is_concluded(change) || planted(Fault::OffsetBeforeDurable) {
             return Ok(Pending::concluded());
         }
         let (done, wait) = oneshot::channel();
