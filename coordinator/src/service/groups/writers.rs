@@ -16,6 +16,7 @@ use super::slots::Phase;
 use super::{GroupCell, Groups, Route};
 use crate::machine::group::offsets::Image;
 use crate::volume::format::{GroupOffsetsFile, Kept};
+use crate::volume::layout;
 
 /// Files that are read or written side by side: file systems let them share the commits of their
 /// journal.
@@ -119,8 +120,8 @@ impl Writer {
             Done::Well => {
                 if cell.lock().offsets.work().is_some() {
                     self.queue.push(group);
-                } else {
-                    // What is blank now need not stay in memory.
+                } else if !layout::is_hashed(&group) {
+                    // Of a hashed name it would have to be read again.
                     self.groups.forget_missing(&group);
                 }
             }
