@@ -158,7 +158,8 @@ stored bytes are sent as they are.";
                 "Several groups from v8; v10 needs a newer schema than the decoder has.";
             FindCoordinator, 10, 0..=6, 0,
                 kp::FindCoordinatorRequest, kp::FindCoordinatorResponse,
-                "Groups: the owner of the group's slot. No coordinator of transactional ids yet: 15.";
+                "Groups: the owner of the group's slot. \
+No coordinator of transactional ids yet: 15.";
             JoinGroup, 11, 0..=9, 0, kp::JoinGroupRequest, kp::JoinGroupResponse,
                 "Classic protocol: member ids first (KIP-394), static members (KIP-345), \
 skip_assignment (KIP-814).";

@@ -20,7 +20,7 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "coordinators",
-        "there are no coordinators yet: 15, which clients retry",
+        "there is no coordinator of transactional ids yet: 15, which clients retry",
     ),
     (
         "elements-of-a-frame",

@@ -19,7 +19,10 @@ use tests::raw::{RawClient, ops};
 use crate::differences::KNOWN_DIFFERENCES;
 
 /// Settings of every broker of the suite, by Kafka's names.
-const SETTINGS: [(&str, &str); 1] = [("num.partitions", "4")];
+const SETTINGS: [(&str, &str); 2] = [
+    ("num.partitions", "4"),
+    ("group.initial.rebalance.delay.ms", "0"),
+];
 /// Kafka deletes records older than a week; some here are meant to be old.
 const KAFKA_SETTINGS: [(&str, &str); 1] = [("log.retention.ms", "-1")];
 

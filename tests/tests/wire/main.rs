@@ -13,6 +13,7 @@ mod errors;
 mod frames;
 mod fsyncs;
 mod full_disk;
+mod groups;
 mod idempotence;
 mod kill;
 mod kit;

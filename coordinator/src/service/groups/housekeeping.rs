@@ -112,7 +112,9 @@ impl Housekeeper {
             state.offsets.book.forget_decisions(before_ms);
         });
         for cell in self.groups.cells() {
-            self.groups.forget_missing(cell.id());
+            if self.groups.forget(cell.id()) {
+                tracing::debug!(group = %cell.id(), "nothing is left of a group");
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! oneshot in its cell; one task runs the deadlines of all groups.
 
 pub mod cell;
+mod deadlines;
 mod files;
 mod housekeeping;
 mod loader;
@@ -16,7 +17,6 @@ mod writers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use store_adapter::runtime::Env;
@@ -25,6 +25,7 @@ use tokio::sync::{Notify, oneshot};
 pub use self::cell::{CellState, GroupCell};
 pub use self::files::{FoundGroup, GroupFileError, GroupFiles};
 pub use self::offset_state::{OffsetState, Pending};
+use self::offsets::membership;
 pub use self::offsets::{
     FetchedOffset, FetchedTopic, OffsetCommit, OffsetConfig, Offsets, TopicPartitions,
 };
@@ -111,25 +112,7 @@ impl Groups {
             stopped: AtomicBool::new(false),
             slots: Slots::default(),
         });
-        let weak = Arc::downgrade(&shared);
-        let env_of_task = env.clone();
-        let task = async move {
-            loop {
-                let wait = match weak.upgrade() {
-                    Some(shared) => Groups { shared }.expire(),
-                    None => return,
-                };
-                let Some(wait) = wait else {
-                    wake.notified().await;
-                    continue;
-                };
-                tokio::select! {
-                    biased;
-                    () = wake.notified() => {}
-                    () = env_of_task.clock.sleep(wait) => {}
-                }
-            }
-        };
+        let task = deadlines::run(env.clone(), Arc::downgrade(&shared), wake);
         drop(env.runtime.spawn("group-deadlines", Box::pin(task)));
         Self { shared }
     }
@@ -223,54 +206,6 @@ impl Groups {
         }
     }
 
-    /// Queues the group for its next deadline. A later one than is queued is left for the moment
-    /// at which the task looks: a heartbeat costs no change of the queue.
-    fn keep_deadline(&self, cell: &GroupCell, state: &mut CellState) {
-        let Some(next) = state.classic.next_deadline() else {
-            return;
-        };
-        if state.queued.is_some_and(|queued| queued <= next) {
-            return;
-        }
-        let mut deadlines = self.shared.deadlines.lock();
-        if let Some(queued) = state.queued.replace(next) {
-            deadlines.remove(&(queued, Arc::clone(cell.id())));
-        }
-        deadlines.insert((next, Arc::clone(cell.id())));
-        let first = deadlines.first().map(|(at, _)| *at);
-        drop(deadlines);
-        if first == Some(next) {
-            self.shared.wake.notify_one();
-        }
-    }
-
-    /// Calls every group whose time has come; how long until the next one.
-    fn expire(&self) -> Option<Duration> {
-        loop {
-            let now = self.now();
-            let due = {
-                let mut deadlines = self.shared.deadlines.lock();
-                let (at, _) = deadlines.first()?;
-                if *at > now.mono_ms {
-                    return Some(Duration::from_millis(*at - now.mono_ms));
-                }
-                deadlines.pop_first()
-            };
-            let (at, group) = due?;
-            let Some(cell) = self.cell(&group) else {
-                continue;
-            };
-            let mut state = cell.lock();
-            if state.queued != Some(at) {
-                continue;
-            }
-            state.queued = None;
-            let effects = state.classic.on_deadline(&self.shared.config.classic, now);
-            state.run(&group, effects);
-            self.keep_deadline(&cell, &mut state);
-        }
-    }
-
     /// JoinGroup.
     pub fn join(&self, group: &str, join: Join) -> Reply<JoinReply> {
         let config = &self.shared.config.classic;
@@ -360,37 +295,43 @@ impl Groups {
     /// What a group looks like; `None` if there is none.
     pub fn describe(&self, group: &str) -> Result<Option<Described>, GroupError> {
         self.admit(group)?;
-        let cell = self.cell(group);
-        Ok(cell.map(|cell| cell.lock().classic.describe()))
+        let Some(cell) = self.cell(group) else {
+            return Ok(None);
+        };
+        let state = cell.lock();
+        if state.is_missing() {
+            return Ok(None);
+        }
+        let protocol_type = membership(&state).protocol_type;
+        Ok(Some(Described {
+            protocol_type,
+            ..state.classic.describe()
+        }))
     }
 
     /// Every group, by its id.
+    ///
+    /// # Errors
+    /// [`GroupError::CoordinatorLoading`] until every slot is taken over: a list would lack groups.
     pub fn list(&self) -> Result<Vec<ListedGroup>, GroupError> {
         self.check_running()?;
-        let cells: Vec<Arc<GroupCell>> = self.shared.cells.read().values().cloned().collect();
-        let listed = cells.iter().map(|cell| {
+        if self.shared.slots.loading() > 0 {
+            return Err(GroupError::CoordinatorLoading);
+        }
+        let mut listed = Vec::new();
+        for cell in self.cells() {
             let state = cell.lock();
-            ListedGroup {
+            if state.is_missing() {
+                continue;
+            }
+            listed.push(ListedGroup {
                 group: Arc::clone(cell.id()),
                 group_type: GroupType::Classic,
                 state: state.classic.state().name(),
-                protocol_type: state
-                    .classic
-                    .protocol_type()
-                    .cloned()
-                    .unwrap_or_else(|| "".into()),
-            }
-        });
-        Ok(listed.collect())
-    }
-
-    /// Deletes a group without members.
-    ///
-    /// # Errors
-    /// [`GroupError::GroupIdNotFound`], or [`GroupError::NonEmptyGroup`].
-    pub fn delete(&self, group: &str) -> Result<(), GroupError> {
-        self.admit(group)?;
-        self.drop_cell(group, |state| state.classic.can_delete())
+                protocol_type: membership(&state).protocol_type.unwrap_or_default(),
+            });
+        }
+        Ok(listed)
     }
 
     /// Drops what is known of a group that is idle; whether it was.
@@ -465,8 +406,7 @@ impl Groups {
     pub fn stop(&self) {
         self.shared.stopped.store(true, Ordering::Release);
         let now = self.now();
-        let cells: Vec<Arc<GroupCell>> = self.shared.cells.read().values().cloned().collect();
-        for cell in cells {
+        for cell in self.cells() {
             let mut state = cell.lock();
             let effects = state.classic.die(GroupError::NotCoordinator, now);
             state.run(cell.id(), effects);

@@ -61,8 +61,8 @@ impl ClassicGroup {
             ClassicState::Empty | ClassicState::Dead => true,
             ClassicState::PreparingRebalance => {
                 let member = self.members.get(member_id);
-                member.is_some_and(Member::is_awaiting_join)
-                    || self.members.awaiting_join() < config.max_size
+                member.is_some_and(Member::waits_in_join)
+                    || self.members.parked_join() < config.max_size
             }
             ClassicState::CompletingRebalance | ClassicState::Stable => {
                 self.members.contains(member_id) || self.members.len() < config.max_size
@@ -151,7 +151,7 @@ impl ClassicGroup {
         self.leader.get_or_insert_with(|| id.clone());
         self.members.insert(Member::new(id.clone(), join));
         let token = self.token();
-        self.members.set_awaiting_join(id.as_str(), Some(token));
+        self.members.set_parked_join(id.as_str(), Some(token));
         let key = TimerKey::Session(id);
         self.timers
             .set(key, turn.now.mono_ms, NEW_MEMBER_JOIN_TIMEOUT_MS);
@@ -177,7 +177,7 @@ impl ClassicGroup {
     fn park_join(&mut self, id: &MemberId, join: &Join, turn: &mut Turn<'_>) -> super::Token {
         self.members.update(id.as_str(), join);
         let token = self.token();
-        if let Some(old) = self.members.set_awaiting_join(id.as_str(), Some(token)) {
+        if let Some(old) = self.members.set_parked_join(id.as_str(), Some(token)) {
             let refused = JoinRefused {
                 error: GroupError::RebalanceInProgress,
                 member_id: Arc::clone(&id.0),

@@ -19,8 +19,8 @@ pub(super) struct Member {
     pub(super) assignment: Bytes,
     /// It was never told its id: it cannot send heartbeats yet.
     pub(super) is_new: bool,
-    pub(super) awaiting_sync: Option<Token>,
-    awaiting_join: Option<Token>,
+    pub(super) parked_sync: Option<Token>,
+    parked_join: Option<Token>,
     protocols: Vec<Protocol>,
     /// Grows with every member that joins: leaders are chosen by seniority.
     order: u64,
@@ -37,15 +37,15 @@ impl Member {
             rebalance_timeout_ms: join.rebalance_timeout_ms,
             assignment: Bytes::new(),
             is_new: true,
-            awaiting_sync: None,
-            awaiting_join: None,
+            parked_sync: None,
+            parked_join: None,
             protocols: join.protocols.clone(),
             order: 0,
         }
     }
 
-    pub(super) fn is_awaiting_join(&self) -> bool {
-        self.awaiting_join.is_some()
+    pub(super) fn waits_in_join(&self) -> bool {
+        self.parked_join.is_some()
     }
 
     pub(super) fn matches(&self, protocols: &[Protocol]) -> bool {
@@ -61,7 +61,7 @@ impl Member {
     /// A member that is parked keeps its session without heartbeats, unless it is new: its client
     /// may be gone without a trace.
     pub(super) fn has_satisfied_heartbeat(&self) -> bool {
-        !self.is_new && (self.awaiting_join.is_some() || self.awaiting_sync.is_some())
+        !self.is_new && (self.parked_join.is_some() || self.parked_sync.is_some())
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Members {
     by_instance: BTreeMap<Arc<str>, MemberId>,
     /// How many members support a protocol; never 0.
     supported: BTreeMap<Arc<str>, usize>,
-    awaiting_join: usize,
+    parked_join: usize,
     next_order: u64,
 }
 
@@ -85,8 +85,8 @@ impl Members {
         self.by_id.is_empty()
     }
 
-    pub(super) fn awaiting_join(&self) -> usize {
-        self.awaiting_join
+    pub(super) fn parked_join(&self) -> usize {
+        self.parked_join
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
@@ -129,14 +129,14 @@ impl Members {
         member.order = self.next_order;
         self.next_order += 1;
         self.count(&member.protocols, true);
-        self.awaiting_join += usize::from(member.is_awaiting_join());
+        self.parked_join += usize::from(member.waits_in_join());
         self.by_id.insert(member.id.clone(), member);
     }
 
     pub(super) fn remove(&mut self, id: &str) -> Option<Member> {
         let member = self.by_id.remove(id)?;
         self.count(&member.protocols, false);
-        self.awaiting_join -= usize::from(member.is_awaiting_join());
+        self.parked_join -= usize::from(member.waits_in_join());
         if let Some(instance) = &member.instance_id {
             self.by_instance.remove(instance);
         }
@@ -167,11 +167,11 @@ impl Members {
     }
 
     /// Sets or takes the JoinGroup that a member waits in; the one it waited in before.
-    pub(super) fn set_awaiting_join(&mut self, id: &str, token: Option<Token>) -> Option<Token> {
+    pub(super) fn set_parked_join(&mut self, id: &str, token: Option<Token>) -> Option<Token> {
         let member = self.by_id.get_mut(id)?;
-        self.awaiting_join -= usize::from(member.is_awaiting_join());
-        let old = std::mem::replace(&mut member.awaiting_join, token);
-        self.awaiting_join += usize::from(member.is_awaiting_join());
+        self.parked_join -= usize::from(member.waits_in_join());
+        let old = std::mem::replace(&mut member.parked_join, token);
+        self.parked_join += usize::from(member.waits_in_join());
         old
     }
 

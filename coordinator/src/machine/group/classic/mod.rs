@@ -27,6 +27,15 @@ mod requests;
 mod subscription;
 mod timers;
 
+#[cfg(test)]
+mod matrix_tests;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod scene;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

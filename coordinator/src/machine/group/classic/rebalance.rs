@@ -75,7 +75,7 @@ impl ClassicGroup {
     }
 
     fn has_all_joined(&self) -> bool {
-        self.members.len() == self.members.awaiting_join() && self.pending.is_empty()
+        self.members.len() == self.members.parked_join() && self.pending.is_empty()
     }
 
     fn end_join_phase(&mut self, turn: &mut Turn<'_>) {
@@ -102,7 +102,7 @@ impl ClassicGroup {
         self.timers.cancel(TimerKey::Join);
         let missing = self.members.iter().filter(|member| {
             let dynamic = member.instance_id.is_none();
-            dynamic && !member.is_awaiting_join()
+            dynamic && !member.waits_in_join()
         });
         let missing: Vec<MemberId> = missing.map(|member| member.id.clone()).collect();
         for id in missing {
@@ -129,10 +129,10 @@ impl ClassicGroup {
     fn elect_joined_leader(&mut self) -> bool {
         let leader = self.leader.as_ref();
         let leader = leader.and_then(|id| self.members.get(id.as_str()));
-        if leader.is_some_and(Member::is_awaiting_join) {
+        if leader.is_some_and(Member::waits_in_join) {
             return true;
         }
-        let Some(joined) = self.members.senior(Member::is_awaiting_join).cloned() else {
+        let Some(joined) = self.members.senior(Member::waits_in_join).cloned() else {
             return false;
         };
         self.leader = Some(joined);
@@ -158,7 +158,7 @@ impl ClassicGroup {
         });
         for id in self.members.ids() {
             let leads = self.leader.as_ref() == Some(&id);
-            if let Some(token) = self.members.set_awaiting_join(id.as_str(), None) {
+            if let Some(token) = self.members.set_parked_join(id.as_str(), None) {
                 let joined = self.joined(&id, leads);
                 turn.answer(Answer::Join(token, Ok(joined)));
             }
@@ -256,7 +256,7 @@ impl ClassicGroup {
         told: Arc<str>,
         turn: &mut Turn<'_>,
     ) {
-        if let Some(token) = self.members.set_awaiting_join(id.as_str(), None) {
+        if let Some(token) = self.members.set_parked_join(id.as_str(), None) {
             let refused = JoinRefused {
                 error,
                 member_id: told,
@@ -264,7 +264,7 @@ impl ClassicGroup {
             turn.answer(Answer::Join(token, Err(refused)));
         }
         let member = self.members.get_mut(id.as_str());
-        if let Some(token) = member.and_then(|member| member.awaiting_sync.take()) {
+        if let Some(token) = member.and_then(|member| member.parked_sync.take()) {
             turn.answer(Answer::Sync(token, Err(error)));
         }
     }
@@ -278,7 +278,7 @@ impl ClassicGroup {
             if error.is_some() {
                 member.assignment = bytes::Bytes::new();
             }
-            let Some(token) = member.awaiting_sync.take() else {
+            let Some(token) = member.parked_sync.take() else {
                 continue;
             };
             let reply: SyncReply = match error {

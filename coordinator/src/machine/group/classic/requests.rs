@@ -39,7 +39,8 @@ impl ClassicGroup {
             return Err(GroupError::IllegalGeneration);
         }
         let differs = |told: Option<&str>, have: &Option<Arc<str>>| {
-            told.is_some_and(|told| Some(told) != have.as_deref())
+            let both = told.zip(have.as_deref());
+            both.is_some_and(|(told, have)| told != have)
         };
         if differs(sync.protocol_type, &self.protocol_type)
             || differs(sync.protocol_name, &self.protocol_name)
@@ -55,7 +56,7 @@ impl ClassicGroup {
             ClassicState::CompletingRebalance => {
                 let token = self.token();
                 let member = self.members.get_mut(id);
-                let old = member.and_then(|member| member.awaiting_sync.replace(token));
+                let old = member.and_then(|member| member.parked_sync.replace(token));
                 if let Some(old) = old {
                     turn.answer(Answer::Sync(old, Err(GroupError::RebalanceInProgress)));
                 }
