@@ -209,6 +209,14 @@ pub const KEYS: &[Key] = &[
         "1048588",
         "Largest batch, as sent, with its header.",
     ),
+    used(
+        "validate",
+        Kind::Choice(&["header", "full"]),
+        "header",
+        "How compressed batches are judged: by their header, or unpacked (at most 64 MiB each) and \
+         record by record, as Kafka does. Uncompressed ones are always walked. (A key of this \
+         broker.)",
+    ),
     Key {
         aliases: &["message.timestamp.type"],
         ..used(
