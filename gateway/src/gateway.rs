@@ -171,6 +171,7 @@ impl Gateway {
             durability: config.durability(),
             store: config.store.scheme(),
             produce_classified: Arc::clone(running.broker.produce_classified()),
+            offsets: Arc::clone(running.broker.offsets().counters()),
             journal: (config.store == StoreKind::Sled).then_some(journal),
         }));
         let shared = Shared {

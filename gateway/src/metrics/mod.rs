@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use coordinator::machine::producer::Verdict;
+use coordinator::service::groups::OffsetCounters;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -47,6 +48,7 @@ pub struct Metrics {
     /// Bytes of requests in memory, in the units of the budget.
     pub inflight_bytes: Gauge,
     journal: Option<JournalMetrics>,
+    offsets: OffsetMetrics,
 }
 
 /// Handles of one api.
@@ -111,6 +113,8 @@ pub struct Sources {
     pub produce_classified: Arc<ProduceClassified>,
     /// Of the journal; `None` for a store without one.
     pub journal: Option<Arc<JournalCounters>>,
+    /// Of the offsets of groups.
+    pub offsets: Arc<OffsetCounters>,
 }
 
 impl Sources {
@@ -121,6 +125,7 @@ impl Sources {
             store: "memory",
             produce_classified: Arc::default(),
             journal: None,
+            offsets: Arc::default(),
         }
     }
 }
@@ -134,12 +139,47 @@ struct JournalMetrics {
     bytes: Counter,
 }
 
+/// Brings a copy up to date.
+fn copy(from: &AtomicU64, to: &Counter) {
+    to.inner()
+        .store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Copies of [`OffsetCounters`], brought up to date when they are shown.
+#[derive(Debug)]
+struct OffsetMetrics {
+    source: Arc<OffsetCounters>,
+    writes: Counter,
+    failed: Counter,
+}
+
+impl OffsetMetrics {
+    fn new(source: &Arc<OffsetCounters>, r: &mut Registry) -> Self {
+        Self {
+            source: Arc::clone(source),
+            writes: counter(
+                r,
+                "offset_writes",
+                "Files of groups replaced, by two syncs each",
+                None,
+            ),
+            failed: counter(
+                r,
+                "offset_writes_failed",
+                "Files of groups that were not replaced, or may not be",
+                None,
+            ),
+        }
+    }
+
+    fn refresh(&self) {
+        copy(&self.source.writes, &self.writes);
+        copy(&self.source.failed_writes, &self.failed);
+    }
+}
+
 impl JournalMetrics {
     fn refresh(&self) {
-        let copy = |from: &AtomicU64, to: &Counter| {
-            to.inner()
-                .store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        };
         copy(&self.source.syncs, &self.syncs);
         copy(&self.source.rounds, &self.rounds);
         copy(&self.source.bytes, &self.bytes);
@@ -192,6 +232,7 @@ impl Metrics {
                     Some(Unit::Bytes),
                 ),
             }),
+            offsets: OffsetMetrics::new(&sources.offsets, r),
             apis,
             unknown_api,
             errors,
@@ -224,6 +265,7 @@ impl Metrics {
         if let Some(journal) = &self.journal {
             journal.refresh();
         }
+        self.offsets.refresh();
         let mut text = String::new();
         text::encode(&mut text, &self.registry)?;
         Ok(text)
@@ -307,6 +349,7 @@ mod tests {
         sources.produce_classified.count(&Verdict::Accept);
         let journal = sources.journal.as_ref().unwrap();
         journal.syncs.store(4, Ordering::Relaxed);
+        sources.offsets.writes.store(5, Ordering::Relaxed);
         let denied = ApiVersionsResponse::default().with_error_code(35);
         metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
         metrics.count_errors(&ApiResponse::Metadata(Box::default()));
@@ -319,6 +362,7 @@ mod tests {
             "fencepost_request_errors_total{api=\"ApiVersions\",error=\"UNSUPPORTED_VERSION\"} 1",
             "fencepost_durability_info{flush_policy=\"fsync\",store=\"sled\"} 1",
             "fencepost_journal_syncs_total 4",
+            "fencepost_offset_writes_total 5",
             "# EOF",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");

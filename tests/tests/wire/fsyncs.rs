@@ -9,7 +9,7 @@ use tests::raw::{RawClient, ops};
 use crate::kit::{P, Target, codes, on_kafka, produce_request};
 
 /// The value of a counter of `/metrics`.
-fn counter(target: &Target, name: &str) -> u64 {
+pub(crate) fn counter(target: &Target, name: &str) -> u64 {
     let address = target.gateway(|gateway, _| gateway.admin_address());
     let mut stream = TcpStream::connect(&address).unwrap();
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

@@ -15,7 +15,7 @@ use tests::raw::{CLIENT_ID, RawClient};
 
 use crate::kit::{Target, on_kafka, text};
 
-fn group_id(group: &str) -> GroupId {
+pub(crate) fn group_id(group: &str) -> GroupId {
     GroupId(text(group))
 }
 
@@ -41,7 +41,7 @@ const SUBSCRIPTION: &[u8] = b"\0\0\0\0\0\x01\0\x01t\xff\xff\xff\xff";
 
 /// A JoinGroup; the fields that its version lacks are left out.
 #[derive(Debug, Clone)]
-struct Joining {
+pub(crate) struct Joining {
     group: &'static str,
     member: String,
     instance: Option<&'static str>,
@@ -50,7 +50,7 @@ struct Joining {
     rebalance_ms: i32,
 }
 
-fn joining(group: &'static str, member: &str) -> Joining {
+pub(crate) fn joining(group: &'static str, member: &str) -> Joining {
     Joining {
         group,
         member: member.to_owned(),
@@ -89,14 +89,14 @@ impl Joining {
 }
 
 /// A member of a generation.
-struct Member {
-    client: RawClient,
-    id: String,
-    generation: i32,
+pub(crate) struct Member {
+    pub(crate) client: RawClient,
+    pub(crate) id: String,
+    pub(crate) generation: i32,
 }
 
 /// Joins alone, by way of v5: an id first, then the generation.
-async fn member(target: &Target, shape: &Joining) -> Member {
+pub(crate) async fn member(target: &Target, shape: &Joining) -> Member {
     let mut client = connect(target, shape.group).await;
     let mut shape = shape.clone();
     if shape.instance.is_none() {
@@ -113,7 +113,7 @@ async fn member(target: &Target, shape: &Joining) -> Member {
     }
 }
 
-fn syncing(
+pub(crate) fn syncing(
     group: &str,
     id: &str,
     generation: i32,
@@ -132,7 +132,7 @@ fn syncing(
 }
 
 impl Member {
-    async fn sync(
+    pub(crate) async fn sync(
         &mut self,
         group: &str,
         assignments: &[(&str, &'static str)],
@@ -210,7 +210,7 @@ async fn describe(client: &mut RawClient, group: &str, version: i16) -> (i16, St
     )
 }
 
-async fn delete(client: &mut RawClient, group: &str) -> i16 {
+pub(crate) async fn delete(client: &mut RawClient, group: &str) -> i16 {
     let request = DeleteGroupsRequest::default().with_groups_names(vec![group_id(group)]);
     client.call(&request, 1).await.unwrap().results[0].error_code
 }

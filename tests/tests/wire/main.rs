@@ -18,6 +18,7 @@ mod idempotence;
 mod kill;
 mod kit;
 mod malformed;
+mod offsets;
 mod pipeline;
 mod reading;
 mod records;

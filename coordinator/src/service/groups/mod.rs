@@ -14,6 +14,9 @@ mod routing;
 mod slots;
 mod writers;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +34,7 @@ pub use self::offsets::{
 };
 pub use self::routing::{GroupRouting, Route};
 use self::slots::Slots;
+pub use self::writers::OffsetCounters;
 
 use crate::machine::group::classic::{
     Caller, ClassicConfig, Described, Effects, Join, JoinRefused, JoinReply, Leaving, Staged, Sync,

@@ -15,7 +15,7 @@ use super::files::GroupFiles;
 use super::housekeeping::Housekeeper;
 use super::loader::Loader;
 use super::slots::Phase;
-use super::writers::{WRITERS, WriteQueue, Writer};
+use super::writers::{OffsetCounters, WRITERS, WriteQueue, Writer};
 use super::{CellState, Groups, Pending};
 use crate::machine::group::classic::{Caller, ClassicState, Effects};
 use crate::machine::group::offsets::{
@@ -110,6 +110,7 @@ struct Shared {
     groups: Groups,
     view: watch::Receiver<Arc<ClusterView>>,
     queue: Arc<WriteQueue>,
+    counters: Arc<OffsetCounters>,
 }
 
 impl Drop for Shared {
@@ -143,10 +144,12 @@ impl Offsets {
         for (slot, _) in &slots {
             groups.shared.slots.set(*slot, Phase::Loading);
         }
+        let counters = Arc::new(OffsetCounters::default());
         let writer = Writer {
             groups: groups.clone(),
             files: Arc::clone(files),
             queue: Arc::clone(&queue),
+            counters: Arc::clone(&counters),
         };
         for _ in 0..WRITERS {
             let task = Box::pin(writer.clone().run());
@@ -176,10 +179,16 @@ impl Offsets {
             groups: groups.clone(),
             view,
             queue,
+            counters,
         };
         Self {
             shared: Arc::new(shared),
         }
+    }
+
+    /// What happens to the files of groups.
+    pub fn counters(&self) -> &Arc<OffsetCounters> {
+        &self.shared.counters
     }
 
     /// Slots that are still being taken over.

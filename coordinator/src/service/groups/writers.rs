@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
@@ -16,10 +17,20 @@ use super::slots::Phase;
 use super::{GroupCell, Groups, Route};
 use crate::machine::group::offsets::Image;
 use crate::volume::format::{GroupOffsetsFile, Kept};
+use crate::volume::layout;
 
 /// Files that are read or written side by side: file systems let them share the commits of their
 /// journal.
 pub(super) const WRITERS: usize = 8;
+
+/// What happens to the files of groups.
+#[derive(Debug, Default)]
+pub struct OffsetCounters {
+    /// Files that were replaced: two syncs each, of the file and of the directory.
+    pub writes: AtomicU64,
+    /// Replaces that failed or whose outcome is not known.
+    pub failed_writes: AtomicU64,
+}
 
 /// Groups that have work, in order. Bounded by the number of groups.
 #[derive(Debug)]
@@ -78,6 +89,7 @@ pub(super) struct Writer {
     pub(super) groups: Groups,
     pub(super) files: Arc<dyn GroupFiles>,
     pub(super) queue: Arc<WriteQueue>,
+    pub(super) counters: Arc<OffsetCounters>,
 }
 
 /// How a piece of work ended.
@@ -119,8 +131,8 @@ impl Writer {
             Done::Well => {
                 if cell.lock().offsets.work().is_some() {
                     self.queue.push(group);
-                } else {
-                    // What is blank now need not stay in memory.
+                } else if !layout::is_hashed(&group) {
+                    // Of a hashed name it would have to be read again.
                     self.groups.forget_missing(&group);
                 }
             }
@@ -154,6 +166,11 @@ impl Writer {
     async fn write(&self, cell: &GroupCell, slot: u32, image: &Image, kept: &Kept) -> Done {
         let file = GroupOffsetsFile::of(cell.id(), &image.table, kept);
         let outcome = self.files.replace(slot, cell.id(), file).await;
+        let count = match outcome {
+            Ok(()) => &self.counters.writes,
+            Err(_) => &self.counters.failed_writes,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
         let mut state = cell.lock();
         match outcome {
             Ok(()) => {

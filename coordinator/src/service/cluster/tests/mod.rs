@@ -4,6 +4,7 @@ mod boot;
 mod crash;
 mod docs;
 mod files;
+mod groups;
 mod real;
 mod topics;
 mod twins;
