@@ -14,6 +14,7 @@ use store_adapter::runtime::{BoxFuture, Env};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer_budget::AnswerBudget;
 use crate::frame::ByteBudget;
 use crate::metrics::Metrics;
 
@@ -30,7 +31,7 @@ pub(crate) struct Health {
     draining: AtomicBool,
     node: watch::Receiver<NodeStatus>,
     metrics: Arc<Metrics>,
-    budget: ByteBudget,
+    budgets: (ByteBudget, AnswerBudget),
 }
 
 impl Health {
@@ -38,7 +39,7 @@ impl Health {
         env: Env,
         node: watch::Receiver<NodeStatus>,
         metrics: Arc<Metrics>,
-        budget: ByteBudget,
+        budgets: (ByteBudget, AnswerBudget),
     ) -> Arc<Self> {
         let health = Arc::new(Self {
             beat_ms: AtomicU64::new(0),
@@ -46,7 +47,7 @@ impl Health {
             env,
             node,
             metrics,
-            budget,
+            budgets,
         });
         health.beat();
         health
@@ -117,8 +118,10 @@ impl Views for Health {
     }
 
     fn metrics(&self) -> Result<String, String> {
-        let taken = i64::try_from(self.budget.taken()).unwrap_or(i64::MAX);
-        self.metrics.inflight_bytes.set(taken);
+        let (requests, answers) = &self.budgets;
+        let gauge = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.metrics.inflight_bytes.set(gauge(requests.taken()));
+        self.metrics.answer_bytes.set(gauge(answers.taken()));
         self.metrics.encode().map_err(|error| error.to_string())
     }
 }

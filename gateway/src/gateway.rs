@@ -161,6 +161,7 @@ impl Gateway {
             clock: Arc::clone(&env.clock),
             metrics: Arc::clone(&metrics),
             budget: ByteBudget::new(config.queued_bytes),
+            answers: running.broker.answers().clone(),
             frame_max: config.frame_max,
             drain: CancellationToken::new(),
         };
@@ -169,7 +170,7 @@ impl Gateway {
             env.clone(),
             status,
             Arc::clone(&metrics),
-            shared.budget.clone(),
+            (shared.budget.clone(), shared.answers.clone()),
         );
         let stop_admin = CancellationToken::new();
         let beat = Arc::clone(&health).beat_until(stop_admin.clone());

@@ -23,6 +23,7 @@ pub use hosted::{HostedTopic, NewTopic};
 pub use node::{NodeCatalogue, NodeSnapshots};
 
 use self::hosted::Hosted;
+use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
 use crate::metrics::ProduceClassified;
@@ -37,6 +38,8 @@ pub struct BrokerConfig {
     pub auto_create_topics: bool,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: usize,
+    /// `queued.max.response.bytes`.
+    pub queued_response_bytes: usize,
     /// `max.incremental.fetch.session.cache.slots`.
     pub fetch_session_slots: usize,
     /// `producer.id.expiration.ms`.
@@ -92,6 +95,7 @@ pub struct Broker {
     producer_ids: ProducerIds,
     snapshots: Arc<dyn SnapshotFiles>,
     sessions: Mutex<FetchSessions>,
+    answers: AnswerBudget,
     hosted: Hosted,
     stopping: CancellationToken,
     classified: Arc<ProduceClassified>,
@@ -113,6 +117,7 @@ impl Broker {
             .collect();
         let broker = Arc::new(Self {
             sessions: Mutex::new(FetchSessions::new(parts.config.fetch_session_slots)),
+            answers: AnswerBudget::new(parts.config.queued_response_bytes),
             env: parts.env,
             id: parts.id,
             cluster_id: StrBytes::from_string(parts.cluster_id),
@@ -190,6 +195,11 @@ impl Broker {
     /// Fetch sessions. The lock is never held across an await.
     pub(crate) fn sessions(&self) -> &Mutex<FetchSessions> {
         &self.sessions
+    }
+
+    /// The bytes that Fetch answers may hold.
+    pub fn answers(&self) -> &AnswerBudget {
+        &self.answers
     }
 
     /// Batches of Produce by their class.

@@ -46,6 +46,8 @@ pub struct Metrics {
     pub bytes_out: Counter,
     /// Bytes of requests in memory, in the units of the budget.
     pub inflight_bytes: Gauge,
+    /// Bytes of Fetch answers in memory.
+    pub answer_bytes: Gauge,
     journal: Option<JournalMetrics>,
 }
 
@@ -179,6 +181,12 @@ impl Metrics {
                 r,
                 "requests_in_memory",
                 "Bytes of requests that are not answered yet",
+                Some(Unit::Bytes),
+            ),
+            answer_bytes: gauge(
+                r,
+                "responses_in_memory",
+                "Bytes of Fetch answers that are not written yet",
                 Some(Unit::Bytes),
             ),
             journal: sources.journal.clone().map(|source| JournalMetrics {

@@ -78,6 +78,15 @@ impl Partition {
         }
     }
 
+    /// What readers may see, if `from` lies in the log.
+    pub fn visible_from(&self, from: i64) -> Result<Visible, ReadError> {
+        let visible = self.visible();
+        if from < visible.log_start || from > self.state.lock().next_offset {
+            return Err(ReadError::OffsetOutOfRange);
+        }
+        Ok(visible)
+    }
+
     /// Whole batches from the one that holds `from`, up to `max_bytes` but at least one.
     pub async fn read(
         &self,
@@ -85,10 +94,7 @@ impl Partition {
         max_bytes: usize,
         isolation: Isolation,
     ) -> Result<ReadOutcome, ReadError> {
-        let visible = self.visible();
-        if from < visible.log_start || from > self.state.lock().next_offset {
-            return Err(ReadError::OffsetOutOfRange);
-        }
+        let visible = self.visible_from(from)?;
         let upto = match isolation {
             Isolation::ReadUncommitted => visible.high_watermark,
             Isolation::ReadCommitted => visible.last_stable,

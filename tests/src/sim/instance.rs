@@ -301,6 +301,7 @@ fn config(plan: &Plan) -> BootConfig {
             num_partitions: plan.auto_partitions,
             auto_create_topics: true,
             fetch_max_bytes: 1 << 20,
+            queued_response_bytes: 1 << 20,
             fetch_session_slots: 10,
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),

@@ -22,3 +22,4 @@ mod reading;
 mod records;
 mod sessions;
 mod topics;
+mod unread;
