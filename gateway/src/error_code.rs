@@ -26,7 +26,9 @@ pub fn append(error: &AppendError, version: i16) -> ResponseError {
             ResponseError::RequestTimedOut
         }
         AppendError::TooLarge => ResponseError::MessageTooLarge,
-        AppendError::Full | AppendError::Storage(_) => ResponseError::KafkaStorageError,
+        AppendError::Full | AppendError::Storage(_) | AppendError::Offline(_) => {
+            ResponseError::KafkaStorageError
+        }
     }
 }
 
@@ -44,7 +46,8 @@ pub fn has_log_start(error: &AppendError) -> bool {
         | AppendError::TimedOut
         | AppendError::TooLarge
         | AppendError::Full
-        | AppendError::Storage(_) => false,
+        | AppendError::Storage(_)
+        | AppendError::Offline(_) => false,
     }
 }
 
@@ -62,7 +65,9 @@ pub fn read(error: &ReadError) -> ResponseError {
 /// A partition that exists but is not open: in Metadata, Fetch and ListOffsets.
 pub fn unavailable_partition(error: &AppendError) -> ResponseError {
     match error {
-        AppendError::Storage(_) | AppendError::Full => ResponseError::KafkaStorageError,
+        AppendError::Storage(_) | AppendError::Offline(_) | AppendError::Full => {
+            ResponseError::KafkaStorageError
+        }
         AppendError::OutOfOrderSequence
         | AppendError::StaleEpoch
         | AppendError::InvalidTxnState

@@ -13,10 +13,10 @@ use serde::Serialize;
 use store_adapter::journal::{JournalCounters, MemoryIndex};
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
-use store_adapter::volume::{MemoryVolume, VolumeError};
+use store_adapter::volume::{MemoryVolume, SpaceWatch, VolumeError};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Health};
+use crate::admin::{self, Health, HealthParts};
 use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
 use crate::broker::{Advertised, Broker};
@@ -150,12 +150,13 @@ impl Gateway {
             listeners: listeners.iter().map(told).collect(),
         };
         let journal = Arc::default();
-        let running = boot(&env, &config, listeners, &journal).await?;
+        let (running, space) = boot(&env, &config, listeners, &journal).await?;
         let metrics = Arc::new(Metrics::new(&Sources {
             durability: config.durability(),
             store: config.store.scheme(),
             produce_classified: Arc::clone(running.broker.produce_classified()),
-            journal: (config.store == StoreKind::Sled).then_some(journal),
+            store_refusals: Arc::clone(running.broker.store_refusals()),
+            journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
         }));
         let shared = Shared {
             clock: Arc::clone(&env.clock),
@@ -165,13 +166,15 @@ impl Gateway {
             frame_max: config.frame_max,
             drain: CancellationToken::new(),
         };
-        let status = running.node.status();
-        let health = Health::new(
-            env.clone(),
-            status,
-            Arc::clone(&metrics),
-            (shared.budget.clone(), shared.answers.clone()),
-        );
+        let health = Health::new(HealthParts {
+            env: env.clone(),
+            node: running.node.clone(),
+            broker: Arc::clone(&running.broker),
+            journal,
+            space,
+            metrics: Arc::clone(&metrics),
+            requests: shared.budget.clone(),
+        });
         let stop_admin = CancellationToken::new();
         let beat = Arc::clone(&health).beat_until(stop_admin.clone());
         drop(env.runtime.spawn("beat", Box::pin(beat)));
@@ -310,8 +313,8 @@ async fn boot(
     config: &Config,
     listeners: Vec<NamedListener>,
     journal: &Arc<JournalCounters>,
-) -> Result<Running, StartError> {
-    let outside = match config.store {
+) -> Result<(Running, SpaceWatch), StartError> {
+    let mut outside = match config.store {
         StoreKind::Sled => Outside::real(env, config.data_dir.clone(), &config.index_dir)?,
         // Topics that outlived their records would show logs that lost everything.
         StoreKind::Memory => Outside {
@@ -321,6 +324,8 @@ async fn boot(
             index: Arc::new(MemoryIndex::new()),
         },
     };
+    let space = SpaceWatch::new(env, outside.volume);
+    outside.volume = space.watched();
     let boot = BootConfig {
         broker_id: config.broker_id,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -331,6 +336,7 @@ async fn boot(
         listeners,
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),
+        space: Some(space.clone()),
     };
-    Ok(Running::start(env.clone(), outside, boot).await?)
+    Ok((Running::start(env.clone(), outside, boot).await?, space))
 }

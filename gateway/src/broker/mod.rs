@@ -5,6 +5,7 @@ mod catalogue;
 mod error;
 mod hosted;
 mod node;
+mod repair;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,18 +16,20 @@ use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{Catalogue, CatalogueTopic};
 pub use error::TopicError;
 pub use hosted::{HostedTopic, NewTopic};
 pub use node::{NodeCatalogue, NodeSnapshots};
+pub use repair::{Condition, report_opened};
 
 use self::hosted::Hosted;
 use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
-use crate::metrics::ProduceClassified;
+use crate::metrics::{ProduceClassified, StoreRefusals};
 use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
 
 /// What of the configuration the broker's services use.
@@ -99,6 +102,9 @@ pub struct Broker {
     hosted: Hosted,
     stopping: CancellationToken,
     classified: Arc<ProduceClassified>,
+    refusals: Arc<StoreRefusals>,
+    /// Told when something closed that may be opened again.
+    repair: Arc<Notify>,
 }
 
 impl Broker {
@@ -130,10 +136,13 @@ impl Broker {
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
             classified: Arc::default(),
+            refusals: Arc::default(),
+            repair: Arc::default(),
         });
         broker.host_catalogue().await;
         broker.start_following();
         broker.start_expiry();
+        broker.start_repair();
         broker
     }
 
@@ -207,6 +216,11 @@ impl Broker {
         &self.classified
     }
 
+    /// What the store refused, by cause.
+    pub fn store_refusals(&self) -> &Arc<StoreRefusals> {
+        &self.refusals
+    }
+
     /// Producer ids.
     pub(crate) fn producer_ids(&self) -> &ProducerIds {
         &self.producer_ids
@@ -252,6 +266,8 @@ impl Broker {
             lane,
             snapshots: self.snapshots.clone(),
             classified: self.classified.clone(),
+            refusals: self.refusals.clone(),
+            repair: self.repair.clone(),
         }
     }
 }

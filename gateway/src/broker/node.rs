@@ -9,7 +9,7 @@ use coordinator::volume::format::{
     Extra, Manifest, ProducerSnapshot, Restored, TxnIndexSnapshot, Writer, restore,
 };
 use futures_util::stream::{self, BoxStream};
-use store_adapter::ids::{LeaderEpoch, LogId};
+use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use store_adapter::runtime::BoxFuture;
 use uuid::Uuid;
 
@@ -106,6 +106,10 @@ impl Catalogue for NodeCatalogue {
 
     fn is_damaged(&self, name: &str) -> bool {
         self.0.view().topics.is_damaged(name)
+    }
+
+    fn shards(&self) -> Vec<(ShardId, OwnerEpoch)> {
+        self.0.shards()
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {

@@ -35,7 +35,8 @@ pub(crate) fn handle(
     Staged::Later(Box::pin(async move {
         for name in missing {
             if let Err(error) = broker.auto_create(&name).await {
-                tracing::info!(topic = name.as_str(), %error, "topic not created automatically");
+                // Each request for it comes here.
+                tracing::debug!(topic = name.as_str(), %error, "topic not created automatically");
             }
         }
         answer(&broker, request, version, listener)
@@ -133,12 +134,12 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
         partition.leader_id = this;
         partition.replica_nodes = vec![this];
         partition.isr_nodes = vec![this];
-        match slot {
-            Ok(led) => {
-                partition.leader_epoch = i32::try_from(led.epoch().0).unwrap_or(i32::MAX);
+        match slot.unavailable() {
+            None => {
+                partition.leader_epoch = i32::try_from(slot.epoch().0).unwrap_or(i32::MAX);
             }
-            Err(error) => {
-                partition.error_code = error_code::unavailable_partition(error).code();
+            Some(error) => {
+                partition.error_code = error_code::unavailable_partition(&error).code();
                 partition.leader_id = BrokerId(-1);
                 partition.isr_nodes = Vec::new();
                 partition.offline_replicas = vec![this];

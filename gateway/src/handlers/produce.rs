@@ -162,10 +162,10 @@ fn append(
     data: &PartitionProduceData,
 ) -> Outcome {
     let refuse = |code| Outcome::Refused(Refusal::Code(code));
-    let Some(partition) = hosted.partition(data.index) else {
+    // One that does not serve now is asked all the same: it remembers what it refused.
+    let Some(partition) = hosted.any_partition(data.index) else {
         return refuse(ResponseError::UnknownTopicOrPartition);
     };
-    let log_start = partition.as_ref().ok().map(|p| p.visible().log_start);
     let records = match validate::single_batch(data.records.as_ref(), version) {
         Ok(records) => records,
         Err(error) => return Outcome::Refused(Refusal::Invalid(error, None)),
@@ -176,15 +176,12 @@ fn append(
     if !matches!(acks, -1..=1) {
         return refuse(ResponseError::InvalidRequiredAcks);
     }
-    let partition = match partition {
-        Ok(partition) => partition,
-        Err(error) => return refuse(error_code::append(&error, version)),
-    };
     let now_ms = broker.env().clock.wall_ms();
     match validate::batch(records, &hosted.rules, now_ms) {
-        Ok(valid) => appending(&partition, &valid.batch, valid.log_append_time),
+        Ok(valid) => appending(partition, &valid.batch, valid.log_append_time),
         Err(error) => {
-            let log_start = log_start.filter(|_| error_code::validate_has_log_start(&error));
+            let has_log_start = error_code::validate_has_log_start(&error);
+            let log_start = has_log_start.then(|| partition.visible().log_start);
             Outcome::Refused(Refusal::Invalid(error, log_start))
         }
     }

@@ -2,7 +2,7 @@
 
 use store_adapter::batch::BatchHeader;
 use store_adapter::records::first_at_or_after;
-use store_adapter::store::StoredBatch;
+use store_adapter::store::{StoreError, StoredBatch};
 
 use super::{Partition, ReadError, Visible};
 
@@ -100,7 +100,9 @@ impl Partition {
             Isolation::ReadCommitted => visible.last_stable,
         };
         let batches = if from < upto {
-            self.deps.store.read(self.id, from, max_bytes, upto).await?
+            let read = self.deps.store.read(self.id, from, max_bytes, upto);
+            let counted = |error: &StoreError| self.deps.refusals.count(error);
+            read.await.inspect_err(counted)?
         } else {
             Vec::new()
         };

@@ -171,7 +171,7 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
     let new = taken.batches.get_mut(count..).unwrap_or_default();
     let_go(new, bytes.len());
     if taken.next == before && !taken.is_full() {
-        return Err(damaged(file, position, taken.next));
+        return Err(damaged(files, file, position, taken.next));
     }
     Ok(())
 }
@@ -345,7 +345,7 @@ async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>
         let walk = Walk::new(log.id, file.seed(), extent.position, &bytes);
         walk.take(&mut taken);
         if taken.next < taken.upto {
-            return Err(damaged(file, extent.position, taken.next));
+            return Err(damaged(files, file, extent.position, taken.next));
         }
         next = taken.next;
         let found = taken.batches.into_iter().find(|batch| {
@@ -371,8 +371,11 @@ fn missing(log: &Log, offset: i64) -> StoreError {
     }
 }
 
-fn damaged(file: FileId, position: u64, offset: i64) -> StoreError {
-    tracing::error!(path = %path(file), position, offset, "a stored batch is damaged");
+fn damaged(files: &Files, file: FileId, position: u64, offset: i64) -> StoreError {
+    // Every reader of the place comes here: said once.
+    if files.damaged(file) {
+        tracing::error!(path = %path(file), position, offset, "a stored batch is damaged");
+    }
     StoreError::Corrupt {
         path: path(file).to_string(),
         why: format!("the batch that holds offset {offset} is damaged near byte {position}"),

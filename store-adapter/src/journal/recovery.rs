@@ -211,13 +211,7 @@ async fn recover(
     let (indexes, refs) = index_logs(&mut table, &reads);
     let current = begin_own(volume, own, file, &table, &reads).await?;
     claim.check().await.map_err(|error| owned_error(&error))?;
-    let damaged = table.iter();
-    let damaged = damaged.filter_map(|(log, entry)| Some((*log, entry.damaged.clone()?)));
-    let info = ShardInfo {
-        shard: request.shard,
-        damaged: damaged.collect(),
-        dropped_tail_bytes: reads.iter().map(|read| read.torn_bytes).sum(),
-    };
+    let info = report(request, &table, &reads);
     let mut keep = Vec::new();
     for read in reads {
         if read.damaged || refs.contains_key(&read.id) {
@@ -240,6 +234,20 @@ async fn recover(
         keep,
         info,
     })
+}
+
+/// What is to be said of what was found.
+fn report(request: &Request<'_>, table: &Table, reads: &[Read]) -> ShardInfo {
+    for read in reads.iter().filter(|read| read.damaged) {
+        request.files.damaged(read.id);
+    }
+    let damaged = table.iter();
+    let damaged = damaged.filter_map(|(log, entry)| Some((*log, entry.damaged.clone()?)));
+    ShardInfo {
+        shard: request.shard,
+        damaged: damaged.collect(),
+        dropped_tail_bytes: reads.iter().map(|read| read.torn_bytes).sum(),
+    }
 }
 
 fn seals_path(shard: ShardId) -> crate::volume::VolumePath {

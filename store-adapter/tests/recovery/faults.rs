@@ -182,9 +182,10 @@ async fn a_full_disk_answers_full_and_recovers_when_space_returns() {
         }
         assert!(end < 100);
     };
-    assert_eq!(refused, StoreError::Full);
+    let full = |error: &StoreError| matches!(error, StoreError::Full { path } if !path.is_empty());
+    assert!(full(&refused), "{refused}");
     let again = submit_sized(&store, 0, end, 1, 50_000).await;
-    assert_eq!(again, Err(StoreError::Full));
+    assert!(again.is_err_and(|error| full(&error)));
     assert_eq!(store.bounds(log(0)).unwrap().end, end);
     volume.set_total(1 << 30);
     submit_sized(&store, 0, end, 1, 50_000).await.unwrap();

@@ -190,7 +190,7 @@ impl Cluster {
         for topic in running.broker.topics() {
             for (index, partition) in (0_u32..).zip(&topic.partitions) {
                 let shard = view.topics.by_id(topic.id).and_then(|t| t.shard(index));
-                if let (Ok(partition), Some(shard)) = (partition, shard) {
+                if let (None, Some(shard)) = (partition.unavailable(), shard) {
                     let place = (topic.id, i32::try_from(index).unwrap_or(i32::MAX));
                     logs.push((place, shard.0, partition.visible().high_watermark));
                 }
@@ -290,6 +290,7 @@ fn config(plan: &Plan) -> BootConfig {
         flush: FlushPolicy::Fsync,
         journal_segment_bytes: plan.segment_bytes,
         journal_counters: Arc::default(),
+        space: None,
         listeners: vec![NamedListener {
             name: "PLAINTEXT".to_owned(),
             advertised: Advertised {

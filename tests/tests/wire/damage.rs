@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tests::raw::batch::Record;
 use tests::raw::{RawClient, ops};
 
+use crate::fsyncs::counter;
 use crate::kit::{P, Target, end_of, on_kafka, plain, produce};
 use crate::reading::{fetch_batch, fetch_request, partitions};
 
@@ -65,6 +66,11 @@ async fn a_damaged_topic_file_takes_one_topic_offline() {
     assert_ne!(asked.topics[0].error_code, 0);
     let created = ops::create_topic(&mut client, "hurt", 1, &[]).await;
     assert!(created.is_err());
+    let ready = target.admin("/readyz?verbose");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    let said = "[~]files degraded: 1 damaged, such as hurt/.topic-id.json";
+    assert!(ready.contains(said), "{ready}");
+    assert_eq!(counter(&target, "fencepost_damaged_files "), 1);
     target.gateway(|gateway, data_dir| {
         let path = data_dir.join("hurt/.topic-id.json");
         assert_eq!(fs::read(&path).unwrap(), garbage, "kept as it was");
@@ -148,6 +154,11 @@ async fn a_flipped_bit_in_the_journal_is_never_served() {
     let code = produced(&mut client, "flipped").await;
     assert!([6, 56].contains(&code), "offline, not {code}");
     let name = file.file_name().unwrap().to_string_lossy().into_owned();
+    let ready = target.admin("/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    assert!(ready.contains(&name), "{ready}");
+    assert_eq!(counter(&target, "fencepost_damaged_files "), 1);
+    assert_eq!(counter(&target, "fencepost_partitions_offline "), 1);
     target.gateway(|gateway, _| {
         let log = gateway.log().unwrap();
         assert!(log.contains(&name), "{name} is not named in:\n{log}");
