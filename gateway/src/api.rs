@@ -15,6 +15,7 @@ use kafka_protocol::messages as kp;
 use kafka_protocol::protocol::StrBytes;
 use store_adapter::runtime::BoxFuture;
 
+use crate::admitted::Admitted;
 use crate::answer_budget::AnswerRoom;
 use crate::wire::fetch::FetchReply;
 
@@ -102,6 +103,8 @@ pub struct RequestContext {
     pub client_id: Option<StrBytes>,
     /// When the frame was complete, on the monotonic clock.
     pub received: Duration,
+    /// The bytes of the frame in the budget for requests in memory.
+    pub admitted: Admitted,
 }
 
 /// Where a decoded request goes: the broker in production, a double in tests of the shell.

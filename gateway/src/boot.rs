@@ -3,7 +3,7 @@
 //! Up: volume, claims of the node, index, shards of the store, producer ids, partitions. Down: the
 //! reverse, after requests were drained.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
@@ -17,7 +17,7 @@ use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
-use store_adapter::volume::{PosixVolume, SpaceWatch, Volume, VolumeError};
+use store_adapter::volume::{SpaceWatch, Volume};
 
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
@@ -66,6 +66,8 @@ pub struct BootConfig {
     pub flush: FlushPolicy,
     /// Bytes of a journal file (`journal.segment.bytes`).
     pub journal_segment_bytes: u64,
+    /// Bytes that may wait for the writer of a shard. Admission keeps requests well below.
+    pub journal_queue_bytes: usize,
     /// Listeners, in the order of the sockets.
     pub listeners: Vec<NamedListener>,
     /// Settings of the broker's services.
@@ -90,14 +92,14 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// The real file system: the volume at `data_dir`, what is local in `index_dir`.
-    pub fn real(env: &Env, data_dir: PathBuf, index_dir: &Path) -> Result<Self, VolumeError> {
-        Ok(Self {
-            volume: Arc::new(PosixVolume::open(data_dir)?),
+    /// This host and the shared files on `volume`; what is local, in `index_dir`.
+    pub fn real(env: &Env, volume: Arc<dyn Volume>, index_dir: &Path) -> Self {
+        Self {
+            volume,
             host: Arc::new(ProcHost),
             identity: Arc::new(IdentityFile::new(index_dir.join("cluster-id"))),
             index: Arc::new(SledIndex::new(env.clone(), index_dir.join("sled"))),
-        })
+        }
     }
 }
 
@@ -143,6 +145,7 @@ impl Running {
                     broker: config.broker_id,
                     flush: config.flush,
                     segment_bytes: config.journal_segment_bytes,
+                    queue_bytes: config.journal_queue_bytes,
                     counters: Arc::clone(&config.journal_counters),
                     space: config.space.clone(),
                     ..JournalConfig::default()

@@ -22,13 +22,14 @@ use store_adapter::runtime::{BoxFuture, Clock};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
 pub use activity::{Activity, Eviction};
 
 use self::activity::PROGRESS;
+use crate::admitted::Admitted;
 use crate::answer_budget::{AnswerBudget, AnswerRoom};
 use crate::api::{ApiResponse, CloseReason, ConnectionContext, Staged};
 use crate::frame::{ByteBudget, Frame, FrameError, FrameReader};
@@ -154,7 +155,7 @@ impl Reader {
             correlation_id: frame.peek.correlation_id,
             frame: frame.bytes,
             received,
-            permit: Some(frame.permit),
+            admitted: frame.permit.into(),
         };
         let Ok(stack) = self.stack.ready().await;
         let Ok(ordered) = stack.call(request).await;
@@ -208,7 +209,7 @@ struct Pending {
     answer: Answer,
     version: i16,
     correlation_id: i32,
-    permit: Option<OwnedSemaphorePermit>,
+    admitted: Admitted,
     timing: Option<Timing>,
 }
 
@@ -230,7 +231,7 @@ impl Pending {
             answer,
             version: ordered.version,
             correlation_id: ordered.correlation_id,
-            permit: ordered.permit,
+            admitted: ordered.admitted,
             timing: ordered.timing,
         }
     }
@@ -247,29 +248,24 @@ impl Pending {
 #[derive(Default)]
 struct Batch {
     segments: SmallVec<[Bytes; 32]>,
-    permits: SmallVec<[OwnedSemaphorePermit; PIPELINE_MAX]>,
+    admitted: SmallVec<[Admitted; PIPELINE_MAX]>,
     rooms: SmallVec<[AnswerRoom; PIPELINE_MAX]>,
     bytes: usize,
     answers: usize,
 }
 
 impl Batch {
-    fn push(
-        &mut self,
-        reply: EncodedReply,
-        room: AnswerRoom,
-        permit: Option<OwnedSemaphorePermit>,
-    ) {
+    fn push(&mut self, reply: EncodedReply, room: AnswerRoom, admitted: Admitted) {
         self.bytes += reply.len();
         self.answers += 1;
         self.segments.extend(reply.segments);
-        self.permits.extend(permit);
+        self.admitted.push(admitted);
         self.rooms.push(room);
     }
 
     fn clear(&mut self) {
         self.segments.clear();
-        self.permits.clear();
+        self.admitted.clear();
         self.rooms.clear();
         self.bytes = 0;
         self.answers = 0;
@@ -359,7 +355,7 @@ impl Writer {
         });
         match encoded {
             Ok((reply, room)) => {
-                self.batch.push(reply, room, settled.permit);
+                self.batch.push(reply, room, settled.admitted);
                 true
             }
             Err(reason) => {

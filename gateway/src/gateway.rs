@@ -13,7 +13,7 @@ use serde::Serialize;
 use store_adapter::journal::{JournalCounters, MemoryIndex};
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
-use store_adapter::volume::{MemoryVolume, SpaceWatch, VolumeError};
+use store_adapter::volume::{MemoryVolume, PosixVolume, SpaceWatch, Volume, VolumeError};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Health, HealthParts};
@@ -87,6 +87,7 @@ impl std::fmt::Debug for Gateway {
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
     settings: Settings,
+    volume: Option<Arc<dyn Volume>>,
 }
 
 impl Builder {
@@ -113,12 +114,22 @@ impl Builder {
         self.set("log.dirs", &dir.to_string_lossy())
     }
 
+    /// Keeps the files that brokers share on `volume` instead of in the data directory: for a
+    /// volume that is no directory, or that counts, delays or fails what is done to it. With
+    /// `store` `memory:` it is not used.
+    pub fn volume(self, volume: Arc<dyn Volume>) -> Self {
+        Self {
+            volume: Some(volume),
+            ..self
+        }
+    }
+
     /// Starts the broker. Must be called on a tokio runtime with several workers.
     ///
     /// # Errors
     /// See [`StartError`].
     pub async fn start(self) -> Result<Gateway, StartError> {
-        Gateway::start(Config::new(&self.settings)?).await
+        Gateway::start_on(Config::new(&self.settings)?, self.volume).await
     }
 }
 
@@ -133,6 +144,10 @@ impl Gateway {
     /// # Errors
     /// See [`StartError`].
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_on(config, None).await
+    }
+
+    async fn start_on(config: Config, volume: Option<Arc<dyn Volume>>) -> Result<Self, StartError> {
         let env = Env::real();
         let (sockets, listeners) = bind(&config.listeners)?;
         let (admin_socket, admin_address) =
@@ -150,7 +165,11 @@ impl Gateway {
             listeners: listeners.iter().map(told).collect(),
         };
         let journal = Arc::default();
-        let (running, space) = boot(&env, &config, listeners, &journal).await?;
+        let mut outside = outside(&env, &config, volume)?;
+        let space = SpaceWatch::new(&env, outside.volume);
+        outside.volume = space.watched();
+        let watches = (&journal, &space);
+        let running = boot(&env, &config, outside, listeners, watches).await?;
         let metrics = Arc::new(Metrics::new(&Sources {
             durability: config.durability(),
             store: config.store.scheme(),
@@ -308,24 +327,34 @@ fn bind_one(listener: &ListenerConfig) -> io::Result<Listener> {
     Err(failed)
 }
 
-async fn boot(
+fn outside(
     env: &Env,
     config: &Config,
-    listeners: Vec<NamedListener>,
-    journal: &Arc<JournalCounters>,
-) -> Result<(Running, SpaceWatch), StartError> {
-    let mut outside = match config.store {
-        StoreKind::Sled => Outside::real(env, config.data_dir.clone(), &config.index_dir)?,
+    volume: Option<Arc<dyn Volume>>,
+) -> Result<Outside, VolumeError> {
+    if config.store == StoreKind::Memory {
         // Topics that outlived their records would show logs that lost everything.
-        StoreKind::Memory => Outside {
+        return Ok(Outside {
             volume: Arc::new(MemoryVolume::new()),
             host: Arc::new(ProcHost),
             identity: Arc::new(MemoryIdentity::default()),
             index: Arc::new(MemoryIndex::new()),
-        },
+        });
+    }
+    let volume = match volume {
+        Some(volume) => volume,
+        None => Arc::new(PosixVolume::open(config.data_dir.clone())?),
     };
-    let space = SpaceWatch::new(env, outside.volume);
-    outside.volume = space.watched();
+    Ok(Outside::real(env, volume, &config.index_dir))
+}
+
+async fn boot(
+    env: &Env,
+    config: &Config,
+    outside: Outside,
+    listeners: Vec<NamedListener>,
+    (journal, space): (&Arc<JournalCounters>, &SpaceWatch),
+) -> Result<Running, StartError> {
     let boot = BootConfig {
         broker_id: config.broker_id,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -333,10 +362,12 @@ async fn boot(
         store: config.store.clone(),
         flush: config.flush,
         journal_segment_bytes: config.journal_segment_bytes,
+        // A batch counts in the queue at most about five times what its request does in the budget.
+        journal_queue_bytes: config.queued_bytes.saturating_mul(5) + config.frame_max,
         listeners,
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),
         space: Some(space.clone()),
     };
-    Ok((Running::start(env.clone(), outside, boot).await?, space))
+    Ok(Running::start(env.clone(), outside, boot).await?)
 }

@@ -1,6 +1,7 @@
 //! Kafka wire protocol in front of a log store: sockets, tower stack, wire, handlers, partitions.
 
 mod admin;
+pub mod admitted;
 pub mod answer_budget;
 pub mod api;
 pub mod boot;

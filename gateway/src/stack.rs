@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use store_adapter::runtime::Clock;
-use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
 
+use crate::admitted::Admitted;
 use crate::api::{ApiRequest, ApiResponse, ApiService, ConnectionContext, RequestContext, Staged};
 use crate::layers::admit::AdmitLayer;
 use crate::layers::dispatch::Dispatch;
@@ -39,8 +39,8 @@ pub struct RawRequest {
     pub frame: Bytes,
     /// When the frame was complete, on the monotonic clock.
     pub received: Duration,
-    /// The bytes of the frame in the budget for requests in memory; `None` in tests of layers.
-    pub permit: Option<OwnedSemaphorePermit>,
+    /// The bytes of the frame in the budget for requests in memory.
+    pub admitted: Admitted,
 }
 
 /// A request between decoding and dispatch.
@@ -64,7 +64,7 @@ pub struct Ordered {
     /// Correlation id of the request.
     pub correlation_id: i32,
     /// Gives the bytes of the request back once the answer is written.
-    pub permit: Option<OwnedSemaphorePermit>,
+    pub admitted: Admitted,
     /// Stops the watch once the answer is there.
     pub timing: Option<Timing>,
 }
@@ -76,7 +76,7 @@ impl Ordered {
             answer,
             version,
             correlation_id,
-            permit: None,
+            admitted: Admitted::default(),
             timing: None,
         }
     }

@@ -29,6 +29,8 @@ pub struct GatewayOptions {
     pub args: Vec<String>,
     /// Environment variables.
     pub env: Vec<(String, String)>,
+    /// The binary, if it is not the one under test.
+    pub binary: Option<PathBuf>,
 }
 
 /// A running gateway.
@@ -106,15 +108,16 @@ pub fn binary() -> Result<PathBuf> {
         return Ok(PathBuf::from(path));
     }
     BUILT
-        .get_or_init(|| build().map_err(|e| format!("{e:#}")))
+        .get_or_init(|| build("ci").map_err(|e| format!("{e:#}")))
         .clone()
         .map_err(|e| anyhow!(e))
 }
 
-fn build() -> Result<PathBuf> {
+/// Builds the gateway of this checkout in a profile of cargo's, and names the binary.
+pub fn build(profile: &str) -> Result<PathBuf> {
     let root = repository();
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--profile", "ci", "-p", "gateway"])
+        .args(["build", "--quiet", "--profile", profile, "-p", "gateway"])
         .current_dir(&root)
         .stdout(Stdio::null())
         .status()
@@ -125,7 +128,8 @@ fn build() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     Ok(target
         .unwrap_or_else(|| root.join("target"))
-        .join("ci/fencepost"))
+        .join(profile)
+        .join("fencepost"))
 }
 
 fn log_path(data_dir: &Path) -> PathBuf {
@@ -143,7 +147,11 @@ fn launch(
         .create(true)
         .append(true)
         .open(log_path(data_dir))?;
-    let mut command = Command::new(binary()?);
+    let program = match &options.binary {
+        Some(path) => path.clone(),
+        None => binary()?,
+    };
+    let mut command = Command::new(program);
     command.arg("serve").arg("--data-dir").arg(data_dir);
     command.args(["--override", &format!("listeners=PLAINTEXT://{listen}")]);
     command.args(["--admin-listen", "127.0.0.1:0", "--print-addresses"]);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
 use gateway::broker::{Advertised, Broker, BrokerConfig, NewTopic};
@@ -60,6 +61,7 @@ async fn start(faults: &Arc<Faults>) -> Running {
         store: StoreKind::Sled,
         flush: FlushPolicy::Fsync,
         journal_segment_bytes: 1 << 20,
+        journal_queue_bytes: 64 << 20,
         journal_counters: Arc::default(),
         space: None,
         listeners: vec![NamedListener {
@@ -113,6 +115,7 @@ async fn produce(broker: &Arc<Broker>, topic: &str, sequence: i32) -> (i16, i64)
         version: 9,
         client_id: None,
         received: Duration::ZERO,
+        admitted: Admitted::default(),
     };
     let staged = broker.call(&context, ApiRequest::Produce(Box::new(request)));
     let Staged::Later(answer) = staged else {

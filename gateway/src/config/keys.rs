@@ -201,6 +201,14 @@ pub const KEYS: &[Key] = &[
         "1048588",
         "Largest batch, as sent, with its header.",
     ),
+    used(
+        "validate",
+        Kind::Choice(&["header", "full"]),
+        "header",
+        "How compressed batches are judged: by their header, or unpacked (at most 64 MiB each) and \
+         record by record, as Kafka does. Uncompressed ones are always walked. (A key of this \
+         broker.)",
+    ),
     Key {
         aliases: &["message.timestamp.type"],
         ..used(
@@ -292,7 +300,7 @@ pub const KEYS: &[Key] = &[
             min: -1,
             max: 1 << 40,
         },
-        "268435456",
+        "67108864",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
          -1 is the default here: there is always a limit. (Kafka's default is none.)",
     ),

@@ -168,6 +168,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             timestamp_before_max_ms: settings.number("log.message.timestamp.before.max.ms")?,
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
             compact: false,
+            unpack: settings.get("validate").value == "full",
         },
     })
 }

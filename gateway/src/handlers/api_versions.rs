@@ -105,6 +105,7 @@ mod tests {
 
     fn context(version: i16) -> RequestContext {
         RequestContext {
+            admitted: crate::admitted::Admitted::default(),
             connection: Arc::new(ConnectionContext {
                 id: 1,
                 peer: None,

@@ -20,7 +20,6 @@ use kafka_protocol::messages::produce_response::{
 };
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
 use kafka_protocol::protocol::StrBytes;
-use store_adapter::batch::Batch;
 
 use crate::api::{ApiResponse, CloseReason, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
@@ -88,7 +87,7 @@ pub(crate) fn handle(
                 (None, Ok(_)) if duplicates.contains(&(t, p)) => {
                     Outcome::Refused(Refusal::Code(ResponseError::InvalidRecord))
                 }
-                (None, Ok(hosted)) => append(broker, context.version, acks, hosted, data),
+                (None, Ok(hosted)) => append(broker, context, acks, hosted, data),
             };
             outcomes.push(((t, p), outcome));
         }
@@ -156,11 +155,12 @@ fn duplicate_partitions(topics: &[TopicProduceData]) -> BTreeSet<Place> {
 
 fn append(
     broker: &Arc<Broker>,
-    version: i16,
+    context: &RequestContext,
     acks: i16,
     hosted: &HostedTopic,
     data: &PartitionProduceData,
 ) -> Outcome {
+    let version = context.version;
     let refuse = |code| Outcome::Refused(Refusal::Code(code));
     // One that does not serve now is asked all the same: it remembers what it refused.
     let Some(partition) = hosted.any_partition(data.index) else {
@@ -178,20 +178,18 @@ fn append(
     }
     let now_ms = broker.env().clock.wall_ms();
     match validate::batch(records, &hosted.rules, now_ms) {
-        Ok(valid) => appending(partition, &valid.batch, valid.log_append_time),
+        Ok(valid) => Outcome::Appending {
+            ticket: partition.append(&valid.batch, context.admitted.clone()),
+            timestamp: valid
+                .log_append_time
+                .map_or(Timestamp::Create, Timestamp::LogAppend),
+            partition: partition.clone(),
+        },
         Err(error) => {
             let has_log_start = error_code::validate_has_log_start(&error);
             let log_start = has_log_start.then(|| partition.visible().log_start);
             Outcome::Refused(Refusal::Invalid(error, log_start))
         }
-    }
-}
-
-fn appending(partition: &Arc<Partition>, batch: &Batch, log_append_time: Option<i64>) -> Outcome {
-    Outcome::Appending {
-        ticket: partition.append(batch),
-        timestamp: log_append_time.map_or(Timestamp::Create, Timestamp::LogAppend),
-        partition: partition.clone(),
     }
 }
 

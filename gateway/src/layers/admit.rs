@@ -1,15 +1,16 @@
-//! Carries the bytes that the reader admitted: they stay counted until the answer is written.
+//! Carries the bytes that the reader admitted: they stay counted until the answer is written, and
+//! longer if a handler holds on to bytes of the request.
 //!
 //! The waiting is done by the reader, before the body is read; that is what makes it
-//! back-pressure. A request that gets no answer gives its bytes back when it is ordered.
+//! back-pressure.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::sync::OwnedSemaphorePermit;
 use tower::{Layer, Service};
 
+use crate::admitted::Admitted;
 use crate::stack::{Ordered, RawRequest};
 
 /// See the module.
@@ -41,20 +42,20 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: RawRequest) -> Self::Future {
-        let permit = request.permit.take();
+    fn call(&mut self, request: RawRequest) -> Self::Future {
+        let admitted = request.admitted.clone();
         AdmitFuture {
             inner: self.inner.call(request),
-            permit,
+            admitted,
         }
     }
 }
 
-/// The first stage, holding the permit.
+/// The first stage, holding the bytes.
 #[derive(Debug)]
 pub struct AdmitFuture<F> {
     inner: F,
-    permit: Option<OwnedSemaphorePermit>,
+    admitted: Admitted,
 }
 
 impl<F, E> Future for AdmitFuture<F>
@@ -65,9 +66,9 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let outcome = ready!(Pin::new(&mut self.inner).poll(cx));
-        let permit = self.permit.take();
+        let admitted = std::mem::take(&mut self.admitted);
         Poll::Ready(outcome.map(|mut ordered| {
-            ordered.permit = permit;
+            ordered.admitted = admitted;
             ordered
         }))
     }
@@ -90,11 +91,13 @@ mod tests {
         assert!(stack.poll_ready().is_ready());
         let budget = Arc::new(Semaphore::new(10));
         let mut request = raw(3, 1);
-        request.permit = Some(Arc::clone(&budget).try_acquire_many_owned(4).unwrap());
+        let permit = Arc::clone(&budget).try_acquire_many_owned(4).unwrap();
+        request.admitted = permit.into();
 
         let first_stage = stack.call(request);
         let (inner, reply) = handle.next_request().await.unwrap();
-        assert!(inner.permit.is_none(), "the permit does not travel down");
+        let kept = inner.admitted.clone();
+        drop(inner);
         assert_eq!(budget.available_permits(), 6);
         reply.send_response(silent());
         let ordered = first_stage.await.unwrap();
@@ -104,6 +107,8 @@ mod tests {
             "held until the answer is written"
         );
         drop(ordered);
+        assert_eq!(budget.available_permits(), 6, "a handler keeps bytes");
+        drop(kept);
         assert_eq!(budget.available_permits(), 10);
     }
 
@@ -114,7 +119,8 @@ mod tests {
         assert!(stack.poll_ready().is_ready());
         let budget = Arc::new(Semaphore::new(10));
         let mut request = raw(3, 1);
-        request.permit = Some(Arc::clone(&budget).try_acquire_many_owned(4).unwrap());
+        let permit = Arc::clone(&budget).try_acquire_many_owned(4).unwrap();
+        request.admitted = permit.into();
         let first_stage = stack.call(request);
         let (_, reply) = handle.next_request().await.unwrap();
         reply.send_error("refused");

@@ -60,6 +60,7 @@ fn decode(raw: RawRequest) -> Result<DecodedRequest, CloseReason> {
             version: header.version,
             client_id: header.client_id,
             received: raw.received,
+            admitted: raw.admitted,
         },
         correlation_id: header.correlation_id,
         request,

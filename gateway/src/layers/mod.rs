@@ -36,7 +36,7 @@ pub(crate) mod testing {
             correlation_id: 7,
             frame: Bytes::new(),
             received: Duration::ZERO,
-            permit: None,
+            admitted: crate::admitted::Admitted::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::lane::{Entry, Work};
 use super::{AppendError, Partition, State, Status};
+use crate::admitted::Admitted;
 
 /// A batch that is durable in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +43,8 @@ impl Ticket {
 
 impl Partition {
     /// Classifies `batch` and queues it for commit. Order of calls is order in the log. The batch
-    /// was validated before; `leader_epoch` is the epoch under which the caller found this leader.
-    pub fn append(self: &Arc<Self>, batch: &Batch) -> Ticket {
+    /// was validated before. What `admitted` counts stays counted until the commit is known.
+    pub fn append(self: &Arc<Self>, batch: &Batch, admitted: Admitted) -> Ticket {
         let append_ms = self.deps.env.clock.wall_ms();
         let mut state = self.state.lock();
         let stamped = batch.stamp(state.next_offset, self.epoch);
@@ -56,7 +57,7 @@ impl Partition {
         let verdict = state.producers.classify(&meta);
         self.deps.classified.count(&verdict);
         match verdict {
-            Verdict::Accept => self.queue(&mut state, stamped, meta),
+            Verdict::Accept => self.queue(&mut state, stamped, meta, admitted),
             Verdict::DuplicateDurable(of) => Ticket::Ready(Ok(self.duplicate(of))),
             Verdict::DuplicateQueued(of) => self.wait_behind(&state, self.duplicate(of)),
             Verdict::OutOfOrder => self.refuse(AppendError::OutOfOrderSequence),
@@ -96,6 +97,7 @@ impl Partition {
         state: &mut State,
         stamped: StampedBatch,
         meta: BatchMeta,
+        admitted: Admitted,
     ) -> Ticket {
         let (base_offset, last_offset) = (meta.base_offset, meta.last_offset);
         let bytes = stamped.total_len() as u64;
@@ -108,36 +110,33 @@ impl Partition {
             append_ms: meta.append_ms,
             batch: stamped,
         })]);
+        let work = Work::Append {
+            commit,
+            base_offset,
+            last_offset,
+            bytes,
+            _admitted: admitted,
+        };
+        self.hand_over(state, work)
+    }
+
+    /// A duplicate of a queued batch is answered when that batch was decided.
+    fn wait_behind(self: &Arc<Self>, state: &State, outcome: Appended) -> Ticket {
+        self.hand_over(state, Work::Duplicate(outcome))
+    }
+
+    /// Puts work behind everything that the lane has of this partition: the order of the lock.
+    fn hand_over(self: &Arc<Self>, state: &State, work: Work) -> Ticket {
         let (answer, receive) = oneshot::channel();
         let entry = Entry {
             partition: self.clone(),
             generation: state.generation,
-            work: Work::Append {
-                commit,
-                base_offset,
-                last_offset,
-                bytes,
-            },
+            work,
             answer,
         };
         match self.deps.lane.send(entry) {
             Ok(()) => Ticket::Queued(receive),
             // The lane ends only with the broker; the group may be written all the same.
-            Err(_) => Ticket::Ready(Err(AppendError::Uncertain)),
-        }
-    }
-
-    /// A duplicate of a queued batch is answered when that batch was decided.
-    fn wait_behind(self: &Arc<Self>, state: &State, outcome: Appended) -> Ticket {
-        let (answer, receive) = oneshot::channel();
-        let entry = Entry {
-            partition: self.clone(),
-            generation: state.generation,
-            work: Work::Duplicate(outcome),
-            answer,
-        };
-        match self.deps.lane.send(entry) {
-            Ok(()) => Ticket::Queued(receive),
             Err(_) => Ticket::Ready(Err(AppendError::Uncertain)),
         }
     }
@@ -155,17 +154,34 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
+    use coordinator::volume::format::Restored;
     use store_adapter::batch::BatchHeader;
     use store_adapter::ids::{
         LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardId,
     };
     use store_adapter::memory::MemoryStore;
-    use store_adapter::runtime::Env;
+    use store_adapter::runtime::{BoxFuture, Env};
     use store_adapter::store::LogStore;
     use uuid::Uuid;
 
-    use super::super::{Lane, NoSnapshots, PartitionDeps};
+    use super::super::{Lane, PartitionDeps, PartitionSnapshot, SnapshotFiles};
     use super::*;
+
+    /// Keeps no snapshots: opening replays the whole log.
+    #[derive(Debug)]
+    struct NoSnapshots;
+
+    impl SnapshotFiles for NoSnapshots {
+        fn read(&self, _log: LogId) -> BoxFuture<'_, Option<Restored>> {
+            Box::pin(ready(None))
+        }
+
+        fn write(&self, _snapshot: PartitionSnapshot) -> BoxFuture<'_, Result<(), String>> {
+            Box::pin(ready(Ok(())))
+        }
+    }
 
     const SHARD: ShardId = ShardId(0);
     const LOG: LogId = LogId {
@@ -221,16 +237,25 @@ mod tests {
         first.open_shard(SHARD, instance(1)).await.unwrap();
         first.create(LOG, "t", SHARD).await.unwrap();
         let old = lead(first).await;
-        old.append(&batch(0)).outcome().await.unwrap();
-        let gap = old.append(&batch(2)).outcome().await;
+        old.append(&batch(0), Admitted::default())
+            .outcome()
+            .await
+            .unwrap();
+        let gap = old.append(&batch(2), Admitted::default()).outcome().await;
         assert_eq!(gap.unwrap_err(), AppendError::OutOfOrderSequence);
 
         second.open_shard(SHARD, instance(2)).await.unwrap();
         let new = lead(second).await;
-        new.append(&batch(1)).outcome().await.unwrap();
+        new.append(&batch(1), Admitted::default())
+            .outcome()
+            .await
+            .unwrap();
         // Next in line, as the old one can't know.
-        let next = old.append(&batch(2)).outcome().await;
+        let next = old.append(&batch(2), Admitted::default()).outcome().await;
         assert_eq!(next.unwrap_err(), AppendError::NotLeader);
-        new.append(&batch(2)).outcome().await.unwrap();
+        new.append(&batch(2), Admitted::default())
+            .outcome()
+            .await
+            .unwrap();
     }
 }

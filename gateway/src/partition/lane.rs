@@ -10,6 +10,7 @@ use store_adapter::store::{Commit, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{AppendError, Appended, Partition, Status, Visible};
+use crate::admitted::Admitted;
 
 /// What a lane entry waits for.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(super) enum Work {
         base_offset: i64,
         last_offset: i64,
         bytes: u64,
+        /// Held until the commit is known, whether anybody still waits for it or not.
+        _admitted: Admitted,
     },
     /// A duplicate of a batch queued before it.
     Duplicate(Appended),
@@ -77,6 +80,7 @@ async fn apply(entry: Entry) {
             base_offset,
             last_offset,
             bytes,
+            _admitted,
         } => {
             let committed = commit.await;
             partition.committed(

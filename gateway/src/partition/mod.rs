@@ -34,7 +34,7 @@ pub use append::{Appended, Ticket};
 pub use error::{AppendError, ReadError};
 pub use lane::Lane;
 pub use read::{Isolation, ListedOffset, ReadOutcome};
-pub use snapshot::{NoSnapshots, PartitionSnapshot, SnapshotFiles};
+pub use snapshot::{PartitionSnapshot, SnapshotFiles};
 
 /// What readers may see of a partition. All of it is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -99,7 +99,7 @@ impl Partition {
         producers.trim(log.bounds.start);
         let from = producers.log_end_offset().max(log.bounds.start);
         let end = log.bounds.end;
-        replay(store, id, &mut producers, from, end).await?;
+        each_meta(store, id, from, end, |meta| producers.replay(&meta)).await?;
         Ok((producers, log.bounds))
     }
 
@@ -154,7 +154,13 @@ impl Partition {
     async fn settle_once(&self) -> Result<(), StoreError> {
         let log = self.deps.store.acquire(self.id, self.epoch).await?;
         let known = self.visible().high_watermark;
-        let found = read_metas(&*self.deps.store, self.id, known, log.bounds.end).await?;
+        // Collected first: the lock is not held while the log is read.
+        let mut found = Vec::new();
+        let end = log.bounds.end;
+        each_meta(&*self.deps.store, self.id, known, end, |meta| {
+            found.push(meta);
+        })
+        .await?;
         let mut state = self.state.lock();
         for meta in &found {
             state.producers.replay(meta);
@@ -209,12 +215,13 @@ async fn covers(
     Ok(true)
 }
 
-async fn replay(
+/// Reads what producer state needs of every batch in `from..end`, in order.
+async fn each_meta(
     store: &dyn LogStore,
     id: LogId,
-    producers: &mut ProducerStates,
     from: i64,
     end: i64,
+    mut take: impl FnMut(BatchMeta),
 ) -> Result<(), StoreError> {
     let mut next = from;
     while next < end {
@@ -222,29 +229,10 @@ async fn replay(
         let Some(last) = batches.last() else { break };
         next = last.last_offset + 1;
         for batch in &batches {
-            producers.replay(&meta(batch)?);
+            take(meta(batch)?);
         }
     }
     Ok(())
-}
-
-async fn read_metas(
-    store: &dyn LogStore,
-    id: LogId,
-    from: i64,
-    end: i64,
-) -> Result<Vec<BatchMeta>, StoreError> {
-    let mut metas = Vec::new();
-    let mut next = from;
-    while next < end {
-        let batches = store.read(id, next, REPLAY_BYTES, end).await?;
-        let Some(last) = batches.last() else { break };
-        next = last.last_offset + 1;
-        for batch in &batches {
-            metas.push(meta(batch)?);
-        }
-    }
-    Ok(metas)
 }
 
 fn meta(batch: &StoredBatch) -> Result<BatchMeta, StoreError> {

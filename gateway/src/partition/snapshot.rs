@@ -37,20 +37,6 @@ pub trait SnapshotFiles: Send + Sync + Debug + 'static {
     fn write(&self, snapshot: PartitionSnapshot) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// Keeps no snapshots: opening replays the whole log.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoSnapshots;
-
-impl SnapshotFiles for NoSnapshots {
-    fn read(&self, _log: LogId) -> BoxFuture<'_, Option<Restored>> {
-        Box::pin(std::future::ready(None))
-    }
-
-    fn write(&self, _snapshot: PartitionSnapshot) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
 impl State {
     /// Whether enough became durable since the last snapshot; if so, starts counting anew.
     pub(super) fn snapshot_due(&mut self) -> bool {

@@ -1,7 +1,6 @@
 //! Which machine the figures are of.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 
@@ -29,15 +28,18 @@ pub(super) fn describe(dir: &Path) -> Result<String> {
     ))
 }
 
+/// The type of the file system that `dir` is on: of the longest mount point above it.
 fn file_system(dir: &Path) -> String {
-    let output = Command::new("stat")
-        .args(["-f", "-c", "%T"])
-        .arg(dir)
-        .output();
-    match output {
-        Ok(output) if output.status.success() => {
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
-        }
-        _ => "an unknown file system".to_owned(),
-    }
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let above = mounts.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (point, kind) = (fields.nth(1)?, fields.next()?);
+        dir.starts_with(point).then_some((point.len(), kind))
+    });
+    // Of two mounts on one point the later one is seen.
+    above
+        .max_by_key(|(len, _)| *len)
+        .map_or("an unknown file system", |(_, kind)| kind)
+        .to_owned()
 }

@@ -14,6 +14,7 @@ mod nullserver;
 mod rdkafka;
 mod results;
 mod rows;
+mod stall;
 mod start;
 mod subject;
 
@@ -107,10 +108,11 @@ fn benchmark(args: &Args) -> Result<String> {
         .unwrap_or_else(|| repository().join("target/bench"));
     create_dir_all(&dir).with_context(|| dir.display().to_string())?;
     if args.subjects.iter().any(|subject| !subject.is_kafka()) {
-        gatewayproc::binary()?;
+        gatewayproc::build("release")?;
     }
     let runs = if args.quick { 1 } else { args.runs };
     let mut results = Results::default();
+    let ours = args.subjects.contains(&Subject::Fencepost);
     if args.rows.contains(&8) {
         disk::measure(&dir, runs, args.quick, &mut results)?;
     }
@@ -128,6 +130,9 @@ fn benchmark(args: &Args) -> Result<String> {
             if args.rows.contains(&12) {
                 start::measure(args, subject, &dir, &mut results)?;
             }
+        }
+        if args.rows.contains(&6) && ours {
+            stall::measure(&dir, args.quick, &mut results)?;
         }
     }
     let report = format!(

@@ -25,6 +25,8 @@ pub(super) const MS: &str = "ms ↓";
 pub(super) const SECONDS: &str = "s ↓";
 /// Mebibytes.
 pub(super) const MIB: &str = "MiB ↓";
+/// A quotient.
+pub(super) const SHARE: &str = "ratio ↓";
 /// Kibibytes.
 pub(super) const KIB: &str = "KiB ↓";
 
@@ -45,6 +47,7 @@ pub(super) struct Results {
 impl Results {
     /// Adds a figure of a subject.
     pub(super) fn add(&mut self, subject: Subject, case: Case, value: f64) {
+        announce(subject.label(), &case, value);
         self.line(case)
             .by_subject
             .entry(subject)

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use tempfile::TempDir;
 
-use crate::gatewayproc::{Gateway, GatewayOptions};
+use crate::gatewayproc::{self, Gateway, GatewayOptions};
 use crate::oracle::{KafkaNode, OracleOptions};
 use crate::process::Process;
 
@@ -94,6 +94,8 @@ impl Running {
             };
             let options = GatewayOptions {
                 overrides: vec![format!("flush.policy={policy}")],
+                // Not the binary of the tests, which checks itself as it goes.
+                binary: Some(gatewayproc::build("release")?),
                 ..GatewayOptions::default()
             };
             let gateway = Gateway::start(&parent.path().join("data"), &options)?;

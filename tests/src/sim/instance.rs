@@ -289,6 +289,7 @@ fn config(plan: &Plan) -> BootConfig {
         store: StoreKind::Sled,
         flush: FlushPolicy::Fsync,
         journal_segment_bytes: plan.segment_bytes,
+        journal_queue_bytes: 64 << 20,
         journal_counters: Arc::default(),
         space: None,
         listeners: vec![NamedListener {

@@ -204,6 +204,7 @@ async fn read(
             return;
         }
         let context = RequestContext {
+            admitted: gateway::admitted::Admitted::default(),
             connection: connection.clone(),
             version: sent.version,
             client_id: None,

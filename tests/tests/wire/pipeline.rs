@@ -1,6 +1,8 @@
 //! Several requests at once: order on one connection, duplicates over two, and acks=0.
 
+use bytes::Bytes;
 use kafka_protocol::messages::{ApiVersionsRequest, ProduceRequest};
+use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::{RawClient, ops};
 
 use crate::kit::{P, Target, answers, codes, end_of, plain, produce, produce_request, serves};
@@ -100,6 +102,61 @@ async fn a_lost_connection_cancels_nothing_that_was_ordered() {
         (0, 1)
     );
     assert_eq!(end_of(&mut client, "lost").await, 2);
+}
+
+/// One record of 960 KiB.
+fn large(id: i64, sequence: i32) -> Bytes {
+    let records = vec![Record::value(vec![b'x'; 960 << 10])];
+    let spec = P(id, 0, sequence, 1).spec();
+    BatchSpec { records, ..spec }.build()
+}
+
+/// Twenty connections with five large requests each: more than is admitted at once, and more than
+/// one sync of the disk takes.
+async fn flood(target: &Target, topic: &str, acks: i16) {
+    let mut running = Vec::new();
+    for id in 0..20 {
+        let mut client = target.connect().await;
+        let topic = topic.to_owned();
+        running.push(tokio::spawn(async move {
+            for sequence in 0..5 {
+                let data = [(0, Some(large(id, sequence)))];
+                let request = produce_request(&topic, &data).with_acks(acks);
+                client.send(&request, 9).await.unwrap();
+            }
+            if acks == 0 {
+                // Answered only if the connection was not closed for any of them.
+                ops::api_versions(&mut client).await.unwrap();
+                return;
+            }
+            for _ in 0..5 {
+                assert_eq!(next(&mut client).await.1, 0);
+            }
+        }));
+    }
+    for client in running {
+        client.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn more_in_flight_than_is_admitted_waits_and_is_not_refused() {
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("flood", 1).await;
+    flood(&target, "flood", -1).await;
+    assert_eq!(end_of(&mut client, "flood").await, 100);
+    flood(&target, "flood", -1).await;
+    assert_eq!(end_of(&mut client, "flood").await, 100, "duplicates");
+}
+
+#[tokio::test]
+async fn more_without_acknowledgement_than_is_admitted_loses_nothing() {
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("silent-flood", 1).await;
+    flood(&target, "silent-flood", 0).await;
+    // Ordered behind all of them.
+    let (code, base) = produce(&mut client, "silent-flood", plain(1)).await;
+    assert_eq!((code, base), (0, 100));
 }
 
 #[tokio::test]
