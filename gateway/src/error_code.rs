@@ -7,7 +7,7 @@ use kafka_protocol::error::ResponseError;
 
 pub use validation::{validate, validate_has_log_start};
 
-use crate::broker::TopicError;
+use crate::broker::{NoTopic, TopicError};
 use crate::partition::{AppendError, ReadError};
 
 /// Produce. A code must be one that a client of that version knows, and librdkafka has an action
@@ -92,6 +92,23 @@ pub fn topic(error: &TopicError) -> ResponseError {
         }
         TopicError::InvalidConfig(_) => ResponseError::InvalidConfig,
         TopicError::NotController => ResponseError::NotController,
+        TopicError::Damaged(_) => ResponseError::KafkaStorageError,
         TopicError::Unavailable(_) => ResponseError::RequestTimedOut,
+    }
+}
+
+/// A name without a topic: in Metadata. A damaged topic makes clients look again.
+pub fn no_topic_in_metadata(reason: NoTopic) -> ResponseError {
+    match reason {
+        NoTopic::Unknown => ResponseError::UnknownTopicOrPartition,
+        NoTopic::Damaged => ResponseError::LeaderNotAvailable,
+    }
+}
+
+/// A name without a topic: in requests for its data, and in DeleteTopics.
+pub fn no_topic(reason: NoTopic) -> ResponseError {
+    match reason {
+        NoTopic::Unknown => ResponseError::UnknownTopicOrPartition,
+        NoTopic::Damaged => ResponseError::KafkaStorageError,
     }
 }

@@ -139,7 +139,7 @@ async fn until_taken(broker: &Arc<Broker>, topic: &str, sequence: i32) -> i64 {
         }
         assert!([7, 56].contains(&code), "{code}");
     }
-    panic!("never taken");
+    panic!("never taken: {:?}", broker.condition());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,6 +170,7 @@ async fn a_partition_that_was_made_on_a_full_disk_opens_when_there_is_space() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_went_offline_opens_again_with_what_it_acknowledged() {
+    tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).init();
     let faults = Arc::new(Faults::default());
     let running = start(&faults).await;
     let broker = &running.broker;

@@ -12,7 +12,7 @@ use store_adapter::runtime::BoxFuture;
 use store_adapter::store::StoreError;
 use uuid::Uuid;
 
-use super::{Broker, CatalogueTopic, TopicError};
+use super::{Broker, CatalogueTopic, NoTopic, TopicError};
 use crate::partition::validate::TopicRules;
 use crate::partition::{AppendError, Lane, Partition};
 use crate::topic_config;
@@ -111,6 +111,17 @@ impl Broker {
     /// A topic by name.
     pub fn topic_by_name(&self, name: &StrBytes) -> Option<Arc<HostedTopic>> {
         self.hosted.topics.read().by_name.get(name).cloned()
+    }
+
+    /// A topic by name, or why there is none.
+    pub fn find_topic(&self, name: &StrBytes) -> Result<Arc<HostedTopic>, NoTopic> {
+        self.topic_by_name(name).ok_or_else(|| {
+            if self.catalogue.is_damaged(name) {
+                NoTopic::Damaged
+            } else {
+                NoTopic::Unknown
+            }
+        })
     }
 
     /// A topic by id.

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{Catalogue, CatalogueTopic};
-pub use error::TopicError;
+pub use error::{NoTopic, TopicError};
 pub use hosted::{HostedTopic, NewTopic};
 pub use node::{NodeCatalogue, NodeSnapshots};
 pub use repair::{Condition, report_opened};

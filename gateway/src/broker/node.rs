@@ -35,9 +35,10 @@ impl From<cluster::TopicError> for TopicError {
             cluster::TopicError::ConfigsTooLarge { .. } => Self::InvalidConfig(text),
             cluster::TopicError::UnknownId { .. } => Self::Unknown,
             cluster::TopicError::NotController => Self::NotController,
-            cluster::TopicError::Damaged { .. }
-            | cluster::TopicError::Unavailable(_)
-            | cluster::TopicError::Stopped => Self::Unavailable(text),
+            cluster::TopicError::Damaged { .. } => Self::Damaged(text),
+            cluster::TopicError::Unavailable(_) | cluster::TopicError::Stopped => {
+                Self::Unavailable(text)
+            }
         }
     }
 }

@@ -135,9 +135,10 @@ fn refused(error: SessionError) -> ApiResponse {
 fn targets(broker: &Broker, plan: FetchPlan, by_id: bool) -> Vec<Target> {
     let find = |key: &FetchKey| {
         if by_id {
-            broker.topic_by_id(key.topic_id)
+            let topic = broker.topic_by_id(key.topic_id);
+            topic.ok_or(ResponseError::UnknownTopicId)
         } else {
-            broker.topic_by_name(&key.name)
+            broker.find_topic(&key.name).map_err(error_code::no_topic)
         }
     };
     plan.wishes
@@ -145,9 +146,8 @@ fn targets(broker: &Broker, plan: FetchPlan, by_id: bool) -> Vec<Target> {
         .map(|(key, wish)| {
             let topic = find(&key);
             let partition = match &topic {
-                None if by_id => Err(ResponseError::UnknownTopicId),
-                None => Err(ResponseError::UnknownTopicOrPartition),
-                Some(topic) => match topic.partition(key.partition) {
+                Err(code) => Err(*code),
+                Ok(topic) => match topic.partition(key.partition) {
                     None => Err(ResponseError::UnknownTopicOrPartition),
                     Some(led) => led.map_err(|e| error_code::unavailable_partition(&e)),
                 },
@@ -155,7 +155,7 @@ fn targets(broker: &Broker, plan: FetchPlan, by_id: bool) -> Vec<Target> {
             Target {
                 key,
                 wish,
-                topic,
+                topic: topic.ok(),
                 partition,
             }
         })

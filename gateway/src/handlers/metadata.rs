@@ -15,7 +15,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::api::{ApiResponse, RequestContext, Staged};
-use crate::broker::{Broker, HostedTopic};
+use crate::broker::{Broker, HostedTopic, NoTopic};
 use crate::error_code;
 
 /// Authorized operations are not asked for, or not known without an authorizer.
@@ -53,7 +53,8 @@ fn missing_names(broker: &Broker, request: &MetadataRequest, version: i16) -> Ve
     asked
         .filter(|topic| topic.topic_id.is_nil())
         .filter_map(|topic| topic.name.as_ref())
-        .filter(|name| broker.topic_by_name(name).is_none() && broker.valid_topic_name(name))
+        .filter(|name| broker.find_topic(name).err() == Some(NoTopic::Unknown))
+        .filter(|name| broker.valid_topic_name(name))
         .map(|name| name.0.clone())
         .collect()
 }
@@ -97,19 +98,12 @@ fn one(broker: &Broker, asked: MetadataRequestTopic) -> MetadataResponseTopic {
     let Some(name) = asked.name else {
         return unknown(None, Uuid::nil(), ResponseError::InvalidRequest);
     };
-    match broker.topic_by_name(&name) {
-        Some(topic) => describe(broker, &topic),
-        None if !broker.valid_topic_name(&name) => unknown(
-            Some(name),
-            Uuid::nil(),
-            ResponseError::InvalidTopicException,
-        ),
-        None => unknown(
-            Some(name),
-            Uuid::nil(),
-            ResponseError::UnknownTopicOrPartition,
-        ),
-    }
+    let code = match broker.find_topic(&name) {
+        Ok(topic) => return describe(broker, &topic),
+        Err(_) if !broker.valid_topic_name(&name) => ResponseError::InvalidTopicException,
+        Err(reason) => error_code::no_topic_in_metadata(reason),
+    };
+    unknown(Some(name), Uuid::nil(), code)
 }
 
 fn unknown(name: Option<TopicName>, id: Uuid, code: ResponseError) -> MetadataResponseTopic {

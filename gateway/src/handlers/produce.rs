@@ -76,9 +76,7 @@ pub(crate) fn handle(
                 .topic_by_id(topic.topic_id)
                 .ok_or(ResponseError::UnknownTopicId)
         } else {
-            broker
-                .topic_by_name(&topic.name)
-                .ok_or(ResponseError::UnknownTopicOrPartition)
+            broker.find_topic(&topic.name).map_err(error_code::no_topic)
         };
         for (p, data) in topic.partition_data.iter().enumerate() {
             let outcome = match (whole, &hosted) {

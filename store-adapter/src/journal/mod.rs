@@ -13,6 +13,7 @@ mod files;
 mod frame;
 mod index;
 mod keeper;
+mod newest;
 mod payload;
 mod queue;
 mod reader;

@@ -55,7 +55,7 @@ pub(crate) struct Parts {
 pub(crate) struct Writer {
     pub(super) parts: Parts,
     pub(super) shard: Arc<Shard>,
-    claim: Claim,
+    pub(super) claim: Claim,
     pub(super) table: Table,
     pub(super) logs: BTreeMap<LogId, Arc<Log>>,
     pub(super) current: Current,
