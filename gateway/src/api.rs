@@ -16,6 +16,7 @@ use kafka_protocol::protocol::StrBytes;
 use store_adapter::runtime::BoxFuture;
 
 use crate::admitted::Admitted;
+use crate::answer_budget::AnswerRoom;
 use crate::wire::fetch::FetchReply;
 
 /// The outcome of the first stage.
@@ -237,3 +238,13 @@ macro_rules! define_messages {
 }
 
 api_list!(define_messages);
+
+impl ApiResponse {
+    /// What the response holds of the budget for answers, to be kept until it is written.
+    pub fn take_room(&mut self) -> AnswerRoom {
+        match self {
+            Self::Fetch(reply) => std::mem::take(&mut reply.room),
+            _ => AnswerRoom::default(),
+        }
+    }
+}

@@ -18,9 +18,11 @@ use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
-use store_adapter::volume::Volume;
+use store_adapter::volume::{SpaceWatch, Volume};
 
-use crate::broker::{Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots};
+use crate::broker::{
+    Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
+};
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub struct BootConfig {
     pub broker: BrokerConfig,
     /// What the journal counts into.
     pub journal_counters: Arc<JournalCounters>,
+    /// What watches the volume for space, if anything does.
+    pub space: Option<SpaceWatch>,
 }
 
 /// What is outside the process.
@@ -144,6 +148,7 @@ impl Running {
                     segment_bytes: config.journal_segment_bytes,
                     queue_bytes: config.journal_queue_bytes,
                     counters: Arc::clone(&config.journal_counters),
+                    space: config.space.clone(),
                     ..JournalConfig::default()
                 };
                 Arc::new(JournalStore::new(env.clone(), volume, index, journal))
@@ -178,13 +183,7 @@ impl Running {
                 shard: shard.0,
                 error,
             })?;
-            for (log, error) in opened.damaged {
-                tracing::error!(%log, %error, "log is damaged and offline");
-            }
-            if opened.dropped_tail_bytes > 0 {
-                let bytes = opened.dropped_tail_bytes;
-                tracing::info!(shard = shard.0, bytes, "dropped a tail never acknowledged");
-            }
+            report_opened(&opened);
         }
         let block_file = Arc::new(node.block_file());
         let routing = Arc::new(node.clone());

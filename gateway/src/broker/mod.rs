@@ -5,6 +5,7 @@ mod catalogue;
 mod error;
 mod hosted;
 mod node;
+mod repair;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,17 +17,20 @@ use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{Catalogue, CatalogueTopic};
-pub use error::TopicError;
+pub use error::{NoTopic, TopicError};
 pub use hosted::{HostedTopic, NewTopic};
 pub use node::{NodeCatalogue, NodeSnapshots};
+pub use repair::{Condition, report_opened};
 
 use self::hosted::Hosted;
+use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
-use crate::metrics::ProduceClassified;
+use crate::metrics::{ProduceClassified, StoreRefusals};
 use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
 
 /// What of the configuration the broker's services use.
@@ -38,6 +42,8 @@ pub struct BrokerConfig {
     pub auto_create_topics: bool,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: usize,
+    /// `queued.max.response.bytes`.
+    pub queued_response_bytes: usize,
     /// `max.incremental.fetch.session.cache.slots`.
     pub fetch_session_slots: usize,
     /// `producer.id.expiration.ms`.
@@ -101,9 +107,13 @@ pub struct Broker {
     offsets: Offsets,
     snapshots: Arc<dyn SnapshotFiles>,
     sessions: Mutex<FetchSessions>,
+    answers: AnswerBudget,
     hosted: Hosted,
     stopping: CancellationToken,
     classified: Arc<ProduceClassified>,
+    refusals: Arc<StoreRefusals>,
+    /// Told when something closed that may be opened again.
+    repair: Arc<Notify>,
 }
 
 impl Broker {
@@ -122,6 +132,7 @@ impl Broker {
             .collect();
         let broker = Arc::new(Self {
             sessions: Mutex::new(FetchSessions::new(parts.config.fetch_session_slots)),
+            answers: AnswerBudget::new(parts.config.queued_response_bytes),
             env: parts.env,
             id: parts.id,
             cluster_id: StrBytes::from_string(parts.cluster_id),
@@ -136,10 +147,13 @@ impl Broker {
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
             classified: Arc::default(),
+            refusals: Arc::default(),
+            repair: Arc::default(),
         });
         broker.host_catalogue().await;
         broker.start_following();
         broker.start_expiry();
+        broker.start_repair();
         broker
     }
 
@@ -205,9 +219,19 @@ impl Broker {
         &self.sessions
     }
 
+    /// The bytes that Fetch answers may hold.
+    pub fn answers(&self) -> &AnswerBudget {
+        &self.answers
+    }
+
     /// Batches of Produce by their class.
     pub fn produce_classified(&self) -> &Arc<ProduceClassified> {
         &self.classified
+    }
+
+    /// What the store refused, by cause.
+    pub fn store_refusals(&self) -> &Arc<StoreRefusals> {
+        &self.refusals
     }
 
     /// Producer ids.
@@ -265,6 +289,8 @@ impl Broker {
             lane,
             snapshots: self.snapshots.clone(),
             classified: self.classified.clone(),
+            refusals: self.refusals.clone(),
+            repair: self.repair.clone(),
         }
     }
 }

@@ -357,6 +357,19 @@ pub const KEYS: &[Key] = &[
          -1 is the default here: there is always a limit. (Kafka's default is none.)",
     ),
     used(
+        "queued.max.response.bytes",
+        Kind::Int {
+            min: -1,
+            max: 1 << 40,
+        },
+        "134217728",
+        "Bytes of Fetch answers in memory, over all connections, counted as they are sent; they \
+         may take twice as many. With little left, answers are smaller; with none, a Fetch waits \
+         for `max.wait.ms` of its client and answers without records, and a connection that \
+         takes less than 64 KiB of its answers in 5 s is closed. One first batch at a time is \
+         read beyond it. -1 is the default. Not a key of Kafka's.",
+    ),
+    used(
         "max.connections",
         COUNT,
         "2147483647",

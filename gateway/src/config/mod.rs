@@ -110,7 +110,7 @@ impl Config {
                 write_stall: millis("connections.write.stall.ms")?,
             },
             frame_max: settings.number("socket.request.max.bytes")?,
-            queued_bytes: queued_bytes(settings)?,
+            queued_bytes: queued_bytes(settings, "queued.max.request.bytes")?,
             drain: millis("shutdown.drain.ms")?,
             log_format: match settings.get("logging.format").value.as_str() {
                 "pretty" => LogFormat::Pretty,
@@ -155,6 +155,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
         num_partitions: settings.number("num.partitions")?,
         auto_create_topics: settings.is("auto.create.topics.enable"),
         fetch_max_bytes: settings.number("fetch.max.bytes")?,
+        queued_response_bytes: queued_bytes(settings, "queued.max.response.bytes")?,
         fetch_session_slots: settings.number("max.incremental.fetch.session.cache.slots")?,
         producer_id_expiration_ms: settings.number("producer.id.expiration.ms")?,
         producer_id_check_interval: Duration::from_millis(
@@ -222,15 +223,14 @@ fn store(settings: &Settings) -> Result<(StoreKind, PathBuf), ConfigError> {
     }
 }
 
-fn queued_bytes(settings: &Settings) -> Result<usize, ConfigError> {
-    const DEFAULT: usize = 64 << 20;
-    match settings.number::<i64>("queued.max.request.bytes")? {
-        -1 => Ok(DEFAULT),
-        bytes if bytes < 1 << 20 => {
-            Err(settings.refuse("queued.max.request.bytes", "-1 or at least 1048576"))
-        }
-        bytes => Ok(usize::try_from(bytes).unwrap_or(DEFAULT)),
-    }
+/// A budget in bytes; -1 is its default.
+fn queued_bytes(settings: &Settings, key: &str) -> Result<usize, ConfigError> {
+    let bytes = match settings.number::<i64>(key)? {
+        -1 => keys::find(key).and_then(|key| key.default.parse().ok()),
+        bytes if bytes < 1 << 20 => None,
+        bytes => usize::try_from(bytes).ok(),
+    };
+    bytes.ok_or_else(|| settings.refuse(key, "-1 or at least 1048576"))
 }
 
 fn admin(settings: &Settings) -> Result<SocketAddr, ConfigError> {

@@ -68,9 +68,7 @@ async fn one(
     isolation: Isolation,
     version: i16,
 ) -> Result<ListedOffset, ResponseError> {
-    let hosted = broker
-        .topic_by_name(topic)
-        .ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let hosted = broker.find_topic(topic).map_err(error_code::no_topic)?;
     let partition = hosted
         .partition(asked.partition_index)
         .ok_or(ResponseError::UnknownTopicOrPartition)?

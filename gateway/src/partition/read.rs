@@ -2,7 +2,7 @@
 
 use store_adapter::batch::BatchHeader;
 use store_adapter::records::first_at_or_after;
-use store_adapter::store::StoredBatch;
+use store_adapter::store::{StoreError, StoredBatch};
 use tokio::sync::oneshot;
 
 use super::{Partition, ReadError, Visible};
@@ -79,6 +79,15 @@ impl Partition {
         }
     }
 
+    /// What readers may see, if `from` lies in the log.
+    pub fn visible_from(&self, from: i64) -> Result<Visible, ReadError> {
+        let visible = self.visible();
+        if from < visible.log_start || from > self.state.lock().next_offset {
+            return Err(ReadError::OffsetOutOfRange);
+        }
+        Ok(visible)
+    }
+
     /// Whole batches from the one that holds `from`, up to `max_bytes` but at least one.
     pub async fn read(
         &self,
@@ -86,16 +95,15 @@ impl Partition {
         max_bytes: usize,
         isolation: Isolation,
     ) -> Result<ReadOutcome, ReadError> {
-        let visible = self.visible();
-        if from < visible.log_start || from > self.state.lock().next_offset {
-            return Err(ReadError::OffsetOutOfRange);
-        }
+        let visible = self.visible_from(from)?;
         let upto = match isolation {
             Isolation::ReadUncommitted => visible.high_watermark,
             Isolation::ReadCommitted => visible.last_stable,
         };
         let batches = if from < upto {
-            self.deps.store.read(self.id, from, max_bytes, upto).await?
+            let read = self.deps.store.read(self.id, from, max_bytes, upto);
+            let counted = |error: &StoreError| self.deps.refusals.count(error);
+            read.await.inspect_err(counted)?
         } else {
             Vec::new()
         };

@@ -196,7 +196,7 @@ impl Cluster {
         for topic in running.broker.topics() {
             for (index, partition) in (0_u32..).zip(&topic.partitions) {
                 let shard = view.topics.by_id(topic.id).and_then(|t| t.shard(index));
-                if let (Ok(partition), Some(shard)) = (partition, shard) {
+                if let (None, Some(shard)) = (partition.unavailable(), shard) {
                     let place = (topic.id, i32::try_from(index).unwrap_or(i32::MAX));
                     logs.push((place, shard.0, partition.visible().high_watermark));
                 }
@@ -297,6 +297,7 @@ fn config(plan: &Plan) -> BootConfig {
         journal_segment_bytes: plan.segment_bytes,
         journal_queue_bytes: 64 << 20,
         journal_counters: Arc::default(),
+        space: None,
         listeners: vec![NamedListener {
             name: "PLAINTEXT".to_owned(),
             advertised: Advertised {
@@ -308,6 +309,7 @@ fn config(plan: &Plan) -> BootConfig {
             num_partitions: plan.auto_partitions,
             auto_create_topics: true,
             fetch_max_bytes: 1 << 20,
+            queued_response_bytes: 1 << 20,
             fetch_session_slots: 10,
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),

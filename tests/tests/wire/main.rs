@@ -24,3 +24,4 @@ mod reading;
 mod records;
 mod sessions;
 mod topics;
+mod unread;
