@@ -39,8 +39,8 @@ pub(crate) fn dispatch(
         ApiRequest::Fetch(request) => fetch::handle(broker, context, *request),
         ApiRequest::ListOffsets(request) => list_offsets::handle(broker, context, *request),
         ApiRequest::Metadata(request) => metadata::handle(broker, context, *request),
-        ApiRequest::OffsetCommit(request) => offset_commit::handle(broker, context, *request),
-        ApiRequest::OffsetFetch(request) => offset_fetch::handle(broker, context, *request),
+        ApiRequest::OffsetCommit(request) => offset_commit::handle(broker, context, &request),
+        ApiRequest::OffsetFetch(request) => offset_fetch::handle(broker, context, &request),
         ApiRequest::FindCoordinator(request) => find_coordinator::handle(broker, context, &request),
         ApiRequest::JoinGroup(request) => join_group::handle(broker, context, &request),
         ApiRequest::Heartbeat(request) => heartbeat::handle(broker, context, &request),
@@ -56,7 +56,7 @@ pub(crate) fn dispatch(
         ApiRequest::DeleteTopics(request) => delete_topics::handle(broker, context, *request),
         ApiRequest::InitProducerId(request) => init_producer_id::handle(broker, context, &request),
         ApiRequest::DeleteGroups(request) => delete_groups::handle(broker, context, *request),
-        ApiRequest::OffsetDelete(request) => offset_delete::handle(broker, context, *request),
+        ApiRequest::OffsetDelete(request) => offset_delete::handle(broker, context, &request),
     }
 }
 

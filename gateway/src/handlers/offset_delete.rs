@@ -20,7 +20,7 @@ const UNKNOWN: ResponseError = ResponseError::UnknownTopicOrPartition;
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     _context: &RequestContext,
-    request: OffsetDeleteRequest,
+    request: &OffsetDeleteRequest,
 ) -> Staged<ApiResponse> {
     let mut unknown = Vec::new();
     let mut known = Vec::new();

@@ -403,6 +403,7 @@ mod tests {
 
     /// Every array of every request: the api key, the schema of its element, and what an element
     /// takes in memory.
+    #[allow(clippy::too_many_lines, reason = "a table")]
     fn elements() -> Vec<(i16, Kind, usize)> {
         use kp::{create_topics_request as ct, fetch_request as f, list_offsets_request as lo};
         let of = Kind::Struct;
