@@ -327,7 +327,6 @@ fn every_refused_start_names_the_file_and_what_is_wrong() {
         "__cluster/assignment.json",
         "__store/shard-0/seals.json",
         "__store/shard-0/newest.json",
-        "__cluster/owners/shard-0/current.json",
     ] {
         cases.push((refused(&broken(path, b"no json"), &[]), path));
     }
