@@ -172,9 +172,6 @@ async fn a_partition_that_was_made_on_a_full_disk_opens_when_there_is_space() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_went_offline_opens_again_with_what_it_acknowledged() {
-    tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .init();
     let faults = Arc::new(Faults::default());
     let running = start(&faults).await;
     let broker = &running.broker;

@@ -76,7 +76,9 @@ pub enum StartError {
     )]
     NoRename(VolumeError),
     /// A file that nothing can go on without is damaged.
-    #[error("{path} is damaged: {why}. A copy is in __cluster/quarantine; restore the file")]
+    #[error(
+        "{path} is damaged: {why}. Restore it; what could be read of it is in __cluster/quarantine"
+    )]
     Damaged {
         /// The file.
         path: String,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use store_adapter::ids::LogId;
 use store_adapter::runtime::Env;
+use store_adapter::volume::VolumeError;
 use store_adapter::volume::owned::{Claim, OwnedError};
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -241,8 +242,13 @@ impl Node {
                     running
                 });
                 if changed {
-                    tracing::error!("another broker process has taken over; this one is fenced");
+                    // Whoever ends the process for it says so as an error.
+                    tracing::warn!("another broker process has taken over; this one is fenced");
                 }
+            }
+            // A full disk is said once.
+            OwnedError::NotApplied(VolumeError::NoSpace { .. }) => {
+                tracing::debug!(%error, "the volume did not take a heartbeat or assignment");
             }
             error => tracing::warn!(%error, "the volume did not take a heartbeat or assignment"),
         }
