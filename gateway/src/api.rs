@@ -164,6 +164,15 @@ stored bytes are sent as they are.";
             InitProducerId, 22, 0..=5, 0,
                 kp::InitProducerIdRequest, kp::InitProducerIdResponse,
                 "Without a transactional id: a fresh id, epoch 0.";
+            DescribeConfigs, 32, 1..=4, 1,
+                kp::DescribeConfigsRequest, kp::DescribeConfigsResponse,
+                "Topics and this broker, with every topic config that Kafka lists.";
+            DescribeCluster, 60, 0..=2, 0,
+                kp::DescribeClusterRequest, kp::DescribeClusterResponse,
+                "One broker, which is its own controller.";
+            DescribeTopicPartitions, 75, 0..=0, 0,
+                kp::DescribeTopicPartitionsRequest, kp::DescribeTopicPartitionsResponse,
+                "Pages of at most 2000 partitions.";
         }
     };
 }

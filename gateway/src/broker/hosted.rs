@@ -35,6 +35,8 @@ pub struct HostedTopic {
     pub name: StrBytes,
     /// Topic id.
     pub id: Uuid,
+    /// Configs that were set, by Kafka's names.
+    pub configs: BTreeMap<String, String>,
     /// What its batches must be like.
     pub rules: TopicRules,
     /// Its partitions; an error where one could not be opened.
@@ -284,6 +286,7 @@ impl Broker {
         let hosted = HostedTopic {
             name: StrBytes::from_string(topic.name),
             id: topic.id,
+            configs: topic.configs,
             rules,
             partitions,
         };

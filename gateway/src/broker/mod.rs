@@ -45,6 +45,8 @@ pub struct BrokerConfig {
     pub producer_id_check_interval: std::time::Duration,
     /// Rules of topics that set none of their own.
     pub topic_defaults: crate::partition::validate::TopicRules,
+    /// Every key as it was given, for DescribeConfigs.
+    pub settings: Arc<crate::config::Settings>,
 }
 
 /// What clients are told of a listener.

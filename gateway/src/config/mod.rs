@@ -13,6 +13,7 @@ mod sources;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use store_adapter::ids::BrokerId;
@@ -168,6 +169,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
             compact: false,
         },
+        settings: Arc::new(settings.clone()),
     })
 }
 

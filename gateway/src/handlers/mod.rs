@@ -1,13 +1,18 @@
 //! One API key, one file. A handler returns its answer; it never writes to a connection.
 
 pub mod api_versions;
+mod config_resource;
 mod create_topics;
 mod delete_topics;
+mod describe_cluster;
+mod describe_configs;
+mod describe_topic_partitions;
 mod fetch;
 mod find_coordinator;
 mod init_producer_id;
 mod list_offsets;
 mod metadata;
+mod operations;
 mod produce;
 
 use std::sync::Arc;
@@ -35,5 +40,10 @@ pub(crate) fn dispatch(
         ApiRequest::CreateTopics(request) => create_topics::handle(broker, context, *request),
         ApiRequest::DeleteTopics(request) => delete_topics::handle(broker, context, *request),
         ApiRequest::InitProducerId(request) => init_producer_id::handle(broker, context, &request),
+        ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, &request),
+        ApiRequest::DescribeCluster(request) => describe_cluster::handle(broker, context, &request),
+        ApiRequest::DescribeTopicPartitions(request) => {
+            describe_topic_partitions::handle(broker, context, &request)
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Random valid requests of every offered key and version, for the tests of this module.
 
+mod admin;
+
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages as kp;
 use kafka_protocol::protocol::{Encodable, StrBytes};
@@ -109,7 +111,7 @@ pub(super) fn body(key: i16, v: i16, r: &mut Rng) -> Bytes {
         19 => encode(&create_topics(r), v),
         20 => encode(&delete_topics(v, r), v),
         22 => encode(&init_producer_id(v, r), v),
-        _ => panic!("no sample of key {key}"),
+        _ => admin::body(key, v, r).unwrap_or_else(|| panic!("no sample of key {key}")),
     }
 }
 

@@ -306,6 +306,7 @@ fn config(plan: &Plan) -> BootConfig {
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),
             topic_defaults: TopicRules::default(),
+            settings: Arc::default(),
         },
     }
 }

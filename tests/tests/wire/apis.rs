@@ -10,7 +10,7 @@ use tests::raw::ops;
 use crate::kit::{Target, differs, on_kafka, text};
 
 /// Key, lowest and highest version of what is served.
-const SERVED: [(i16, i16, i16); 9] = [
+const SERVED: [(i16, i16, i16); 12] = [
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 10),
@@ -20,6 +20,9 @@ const SERVED: [(i16, i16, i16); 9] = [
     (19, 2, 7),
     (20, 1, 6),
     (22, 0, 5),
+    (32, 1, 4),
+    (60, 0, 2),
+    (75, 0, 0),
 ];
 
 fn versions_request(name: &str, version: &str) -> ApiVersionsRequest {

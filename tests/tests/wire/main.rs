@@ -8,6 +8,7 @@
 mod apis;
 mod bodies;
 mod damage;
+mod describe;
 mod differences;
 mod errors;
 mod frames;
