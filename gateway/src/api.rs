@@ -161,12 +161,22 @@ stored bytes are sent as they are.";
                 "Any replication factor is accepted and reported honestly.";
             DeleteTopics, 20, 1..=6, 1, kp::DeleteTopicsRequest, kp::DeleteTopicsResponse,
                 "By name, and by id from v6.";
+            DeleteRecords, 21, 0..=2, 0, kp::DeleteRecordsRequest, kp::DeleteRecordsResponse,
+                "The log's start moves durably; space follows.";
             InitProducerId, 22, 0..=5, 0,
                 kp::InitProducerIdRequest, kp::InitProducerIdResponse,
                 "Without a transactional id: a fresh id, epoch 0.";
             DescribeConfigs, 32, 1..=4, 1,
                 kp::DescribeConfigsRequest, kp::DescribeConfigsResponse,
                 "Topics and this broker, with every topic config that Kafka lists.";
+            AlterConfigs, 33, 0..=2, 0, kp::AlterConfigsRequest, kp::AlterConfigsResponse,
+                "Topics; configs that are not named go back to the broker's.";
+            CreatePartitions, 37, 0..=3, 0,
+                kp::CreatePartitionsRequest, kp::CreatePartitionsResponse,
+                "New partitions are served before the answer.";
+            IncrementalAlterConfigs, 44, 0..=1, 0,
+                kp::IncrementalAlterConfigsRequest, kp::IncrementalAlterConfigsResponse,
+                "Topics; in force before the answer. Brokers take no changes while they run.";
             DescribeCluster, 60, 0..=2, 0,
                 kp::DescribeClusterRequest, kp::DescribeClusterResponse,
                 "One broker, which is its own controller.";

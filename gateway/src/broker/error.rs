@@ -20,6 +20,9 @@ pub enum TopicError {
         /// Allowed.
         max: u32,
     },
+    /// A topic can only grow.
+    #[error("{0}")]
+    NotMorePartitions(String),
     /// The cluster takes no more partitions.
     #[error("{0}")]
     NoRoom(String),

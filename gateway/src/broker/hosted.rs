@@ -48,6 +48,11 @@ impl HostedTopic {
     pub fn partition(&self, index: i32) -> Option<Result<Arc<Partition>, AppendError>> {
         self.partitions.get(usize::try_from(index).ok()?).cloned()
     }
+
+    /// Whether it is served as the catalogue has it.
+    fn is(&self, topic: &CatalogueTopic) -> bool {
+        self.configs == topic.configs && self.partitions.len() == topic.partitions.len()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -61,8 +66,8 @@ struct Topics {
 pub(super) struct Hosted {
     topics: RwLock<Topics>,
     lanes: parking_lot::Mutex<BTreeMap<ShardId, Lane>>,
-    /// Creation and deletion, one at a time.
-    changing: tokio::sync::Mutex<()>,
+    /// Creation, change and deletion, one at a time.
+    pub(super) changing: tokio::sync::Mutex<()>,
 }
 
 impl Hosted {
@@ -211,8 +216,10 @@ impl Broker {
             }
         }
         for topic in self.catalogue.topics() {
-            if self.topic_by_id(topic.id).is_none() {
-                self.host(topic).await;
+            match self.topic_by_id(topic.id) {
+                None => self.host(topic).await,
+                Some(served) if served.is(&topic) => {}
+                Some(_) => self.refresh(topic).await,
             }
         }
     }
@@ -252,14 +259,45 @@ impl Broker {
     }
 
     async fn host(&self, topic: CatalogueTopic) {
+        let opened = self.open_partitions(&topic, 0).await;
+        self.serve(topic, opened);
+    }
+
+    /// Serves a topic as the catalogue has it now, with what is open of it.
+    fn serve(&self, topic: CatalogueTopic, partitions: Vec<Result<Arc<Partition>, AppendError>>) {
         let rules = topic_config::rules(&self.config.topic_defaults, &topic.configs)
             .unwrap_or_else(|error| {
                 tracing::warn!(topic = topic.name, %error, "stored topic config without effect");
                 self.config.topic_defaults.clone()
             });
+        self.hosted.insert(HostedTopic {
+            name: StrBytes::from_string(topic.name),
+            id: topic.id,
+            configs: topic.configs,
+            rules,
+            partitions,
+        });
+    }
+
+    /// Makes a topic that is served what the catalogue says: configs, and more partitions.
+    pub(super) async fn refresh(&self, topic: CatalogueTopic) {
+        let served = self.topic_by_id(topic.id);
+        let mut partitions = served.map_or_else(Vec::new, |served| served.partitions.clone());
+        let more = self.open_partitions(&topic, partitions.len()).await;
+        partitions.extend(more);
+        self.serve(topic, partitions);
+    }
+
+    /// Opens the partitions of a topic from number `from` on.
+    async fn open_partitions(
+        &self,
+        topic: &CatalogueTopic,
+        from: usize,
+    ) -> Vec<Result<Arc<Partition>, AppendError>> {
         let name: Arc<str> = topic.name.as_str().into();
         let opening: FuturesOrdered<_> = (0_u32..)
             .zip(&topic.partitions)
+            .skip(from)
             .map(|(partition, (shard, epoch))| {
                 let id = LogId {
                     topic: topic.id,
@@ -274,7 +312,7 @@ impl Broker {
                 }
             })
             .collect();
-        let partitions = opening
+        opening
             .map(|opened: Result<Arc<Partition>, StoreError>| {
                 opened.map_err(|error| {
                     tracing::error!(topic = &*name, %error, "partition not opened");
@@ -282,15 +320,7 @@ impl Broker {
                 })
             })
             .collect()
-            .await;
-        let hosted = HostedTopic {
-            name: StrBytes::from_string(topic.name),
-            id: topic.id,
-            configs: topic.configs,
-            rules,
-            partitions,
-        };
-        self.hosted.insert(hosted);
+            .await
     }
 
     fn lane(&self, shard: ShardId) -> Lane {

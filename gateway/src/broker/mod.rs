@@ -1,6 +1,7 @@
 //! The broker: what handlers work on. Cut at the decoded request: [`Broker::call`] is the whole
 //! gateway without sockets, and the simulation drives exactly this.
 
+mod alter;
 mod catalogue;
 mod error;
 mod hosted;

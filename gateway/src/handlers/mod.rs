@@ -1,14 +1,18 @@
 //! One API key, one file. A handler returns its answer; it never writes to a connection.
 
+mod alter_configs;
 pub mod api_versions;
 mod config_resource;
+mod create_partitions;
 mod create_topics;
+mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
 mod describe_topic_partitions;
 mod fetch;
 mod find_coordinator;
+mod incremental_alter_configs;
 mod init_producer_id;
 mod list_offsets;
 mod metadata;
@@ -40,6 +44,14 @@ pub(crate) fn dispatch(
         ApiRequest::CreateTopics(request) => create_topics::handle(broker, context, *request),
         ApiRequest::DeleteTopics(request) => delete_topics::handle(broker, context, *request),
         ApiRequest::InitProducerId(request) => init_producer_id::handle(broker, context, &request),
+        ApiRequest::DeleteRecords(request) => delete_records::handle(broker, context, *request),
+        ApiRequest::AlterConfigs(request) => alter_configs::handle(broker, context, *request),
+        ApiRequest::CreatePartitions(request) => {
+            create_partitions::handle(broker, context, *request)
+        }
+        ApiRequest::IncrementalAlterConfigs(request) => {
+            incremental_alter_configs::handle(broker, context, *request)
+        }
         ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, &request),
         ApiRequest::DescribeCluster(request) => describe_cluster::handle(broker, context, &request),
         ApiRequest::DescribeTopicPartitions(request) => {

@@ -40,6 +40,15 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         ApiResponse::CreateTopics(r) => r.topics.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::DeleteTopics(r) => r.responses.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::InitProducerId(r) => visit(r.error_code),
+        ApiResponse::DeleteRecords(r) => {
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::AlterConfigs(r) => r.responses.iter().for_each(|r| visit(r.error_code)),
+        ApiResponse::CreatePartitions(r) => r.results.iter().for_each(|t| visit(t.error_code)),
+        ApiResponse::IncrementalAlterConfigs(r) => {
+            r.responses.iter().for_each(|r| visit(r.error_code));
+        }
         ApiResponse::DescribeConfigs(r) => r.results.iter().for_each(|r| visit(r.error_code)),
         ApiResponse::DescribeCluster(r) => visit(r.error_code),
         ApiResponse::DescribeTopicPartitions(r) => {

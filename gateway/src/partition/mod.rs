@@ -17,6 +17,7 @@ mod lane;
 mod open;
 mod read;
 mod snapshot;
+mod trim;
 pub mod validate;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub use error::{AppendError, ReadError};
 pub use lane::Lane;
 pub use read::{Isolation, ListedOffset, ReadOutcome};
 pub use snapshot::{PartitionSnapshot, SnapshotFiles};
+pub use trim::TrimError;
 
 /// What readers may see of a partition. All of it is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,6 +97,8 @@ pub struct Partition {
     deps: PartitionDeps,
     state: Mutex<State>,
     visible: watch::Sender<Visible>,
+    /// Held while a snapshot is written, so that none takes the place of a newer one.
+    snapshotting: tokio::sync::Mutex<()>,
 }
 
 impl Partition {

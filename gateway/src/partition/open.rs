@@ -66,6 +66,7 @@ impl Partition {
                 bytes_since_snapshot: 0,
             }),
             visible: watch::Sender::new(visible),
+            snapshotting: tokio::sync::Mutex::default(),
         }))
     }
 

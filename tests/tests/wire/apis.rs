@@ -10,7 +10,7 @@ use tests::raw::ops;
 use crate::kit::{Target, differs, on_kafka, text};
 
 /// Key, lowest and highest version of what is served.
-const SERVED: [(i16, i16, i16); 12] = [
+const SERVED: [(i16, i16, i16); 16] = [
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 10),
@@ -19,8 +19,12 @@ const SERVED: [(i16, i16, i16); 12] = [
     (18, 0, 4),
     (19, 2, 7),
     (20, 1, 6),
+    (21, 0, 2),
     (22, 0, 5),
     (32, 1, 4),
+    (33, 0, 2),
+    (37, 0, 3),
+    (44, 0, 1),
     (60, 0, 2),
     (75, 0, 0),
 ];

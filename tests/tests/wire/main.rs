@@ -7,6 +7,7 @@
 
 mod apis;
 mod bodies;
+mod configs;
 mod damage;
 mod describe;
 mod differences;
@@ -14,6 +15,7 @@ mod errors;
 mod frames;
 mod fsyncs;
 mod full_disk;
+mod growing;
 mod idempotence;
 mod kill;
 mod kit;
@@ -23,3 +25,4 @@ mod reading;
 mod records;
 mod sessions;
 mod topics;
+mod trimming;

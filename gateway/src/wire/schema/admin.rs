@@ -8,7 +8,11 @@ use super::{
 /// The schema of api key `key`, if it is one of these.
 pub(super) fn message(key: i16) -> Option<&'static Message> {
     Some(match key {
+        21 => &DELETE_RECORDS,
         32 => &DESCRIBE_CONFIGS,
+        33 => &ALTER_CONFIGS,
+        37 => &CREATE_PARTITIONS,
+        44 => &INCREMENTAL_ALTER_CONFIGS,
         60 => &DESCRIBE_CLUSTER,
         75 => &DESCRIBE_TOPIC_PARTITIONS,
         _ => return None,
