@@ -1,6 +1,7 @@
 //! One API key, one file. A handler returns its answer; it never writes to a connection.
 
 mod alter_configs;
+mod alter_partition_reassignments;
 pub mod api_versions;
 mod config_resource;
 mod create_partitions;
@@ -9,15 +10,20 @@ mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_producers;
 mod describe_topic_partitions;
+mod elect_leaders;
 mod fetch;
 mod find_coordinator;
 mod incremental_alter_configs;
 mod init_producer_id;
 mod list_offsets;
+mod list_partition_reassignments;
 mod metadata;
+mod offset_for_leader_epoch;
 mod operations;
 mod produce;
+mod update_features;
 
 use std::sync::Arc;
 
@@ -45,12 +51,26 @@ pub(crate) fn dispatch(
         ApiRequest::DeleteTopics(request) => delete_topics::handle(broker, context, *request),
         ApiRequest::InitProducerId(request) => init_producer_id::handle(broker, context, &request),
         ApiRequest::DeleteRecords(request) => delete_records::handle(broker, context, *request),
+        ApiRequest::OffsetForLeaderEpoch(request) => {
+            offset_for_leader_epoch::handle(broker, context, *request)
+        }
         ApiRequest::AlterConfigs(request) => alter_configs::handle(broker, context, *request),
         ApiRequest::CreatePartitions(request) => {
             create_partitions::handle(broker, context, *request)
         }
         ApiRequest::IncrementalAlterConfigs(request) => {
             incremental_alter_configs::handle(broker, context, *request)
+        }
+        ApiRequest::ElectLeaders(request) => elect_leaders::handle(broker, context, &request),
+        ApiRequest::AlterPartitionReassignments(request) => {
+            alter_partition_reassignments::handle(broker, context, &request)
+        }
+        ApiRequest::ListPartitionReassignments(_) => list_partition_reassignments::handle(),
+        ApiRequest::UpdateFeatures(request) => {
+            update_features::handle(&request, &Features::current())
+        }
+        ApiRequest::DescribeProducers(request) => {
+            describe_producers::handle(broker, context, *request)
         }
         ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, &request),
         ApiRequest::DescribeCluster(request) => describe_cluster::handle(broker, context, &request),

@@ -44,10 +44,34 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
             let partitions = r.topics.iter().flat_map(|t| &t.partitions);
             partitions.for_each(|p| visit(p.error_code));
         }
+        ApiResponse::OffsetForLeaderEpoch(r) => {
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
         ApiResponse::AlterConfigs(r) => r.responses.iter().for_each(|r| visit(r.error_code)),
         ApiResponse::CreatePartitions(r) => r.results.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::IncrementalAlterConfigs(r) => {
             r.responses.iter().for_each(|r| visit(r.error_code));
+        }
+        ApiResponse::ElectLeaders(r) => {
+            visit(r.error_code);
+            let topics = r.replica_election_results.iter();
+            let partitions = topics.flat_map(|t| &t.partition_result);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::AlterPartitionReassignments(r) => {
+            visit(r.error_code);
+            let partitions = r.responses.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::ListPartitionReassignments(r) => visit(r.error_code),
+        ApiResponse::UpdateFeatures(r) => {
+            visit(r.error_code);
+            r.results.iter().for_each(|f| visit(f.error_code));
+        }
+        ApiResponse::DescribeProducers(r) => {
+            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
+            partitions.for_each(|p| visit(p.error_code));
         }
         ApiResponse::DescribeConfigs(r) => r.results.iter().for_each(|r| visit(r.error_code)),
         ApiResponse::DescribeCluster(r) => visit(r.error_code),

@@ -12,6 +12,7 @@
 //! it.
 
 mod append;
+mod epochs;
 mod error;
 mod lane;
 mod open;
@@ -32,6 +33,7 @@ use tokio::sync::watch;
 use crate::metrics::ProduceClassified;
 
 pub use append::{Appended, Ticket};
+pub use epochs::EpochEnd;
 pub use error::{AppendError, ReadError};
 pub use lane::Lane;
 pub use read::{Isolation, ListedOffset, ReadOutcome};

@@ -7,6 +7,7 @@
 
 mod apis;
 mod bodies;
+mod cluster;
 mod configs;
 mod damage;
 mod describe;
@@ -24,5 +25,6 @@ mod pipeline;
 mod reading;
 mod records;
 mod sessions;
+mod tools;
 mod topics;
 mod trimming;

@@ -12,7 +12,6 @@ pub(super) fn body(key: i16, v: i16, r: &mut Rng) -> Option<Bytes> {
         23 => encode(&offset_for_leader_epoch(v, r), v),
         32 => encode(&describe_configs(v, r), v),
         33 => encode(&alter_configs(r), v),
-        35 => encode(&describe_log_dirs(r), v),
         37 => encode(&create_partitions(r), v),
         43 => encode(&elect_leaders(v, r), v),
         44 => encode(&incremental_alter_configs(r), v),
@@ -119,17 +118,6 @@ fn incremental_alter_configs(r: &mut Rng) -> kp::IncrementalAlterConfigsRequest 
     kp::IncrementalAlterConfigsRequest::default()
         .with_resources(resources)
         .with_validate_only(r.chance())
-}
-
-fn describe_log_dirs(r: &mut Rng) -> kp::DescribeLogDirsRequest {
-    let topics = maybe(r, |r| {
-        r.list(4, |r| {
-            kp::describe_log_dirs_request::DescribableLogDirTopic::default()
-                .with_topic(r.text().into())
-                .with_partitions(r.list(4, Rng::i32))
-        })
-    });
-    kp::DescribeLogDirsRequest::default().with_topics(topics)
 }
 
 fn create_partitions(r: &mut Rng) -> kp::CreatePartitionsRequest {

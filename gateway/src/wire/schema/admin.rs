@@ -9,11 +9,17 @@ use super::{
 pub(super) fn message(key: i16) -> Option<&'static Message> {
     Some(match key {
         21 => &DELETE_RECORDS,
+        23 => &OFFSET_FOR_LEADER_EPOCH,
         32 => &DESCRIBE_CONFIGS,
         33 => &ALTER_CONFIGS,
         37 => &CREATE_PARTITIONS,
+        43 => &ELECT_LEADERS,
         44 => &INCREMENTAL_ALTER_CONFIGS,
+        45 => &ALTER_PARTITION_REASSIGNMENTS,
+        46 => &LIST_PARTITION_REASSIGNMENTS,
+        57 => &UPDATE_FEATURES,
         60 => &DESCRIBE_CLUSTER,
+        61 => &DESCRIBE_PRODUCERS,
         75 => &DESCRIBE_TOPIC_PARTITIONS,
         _ => return None,
     })
@@ -113,12 +119,8 @@ pub(super) const INCREMENTAL_CONFIG: Struct = of(&[
     always(STRING).nullable_from(0), // value
 ]);
 
-static DESCRIBE_LOG_DIRS: Message = request(
-    2,
-    &[always(Kind::Array(&Kind::Struct(&INT32_TOPIC))).nullable_from(0)],
-);
-/// A topic with partition numbers: DescribeLogDirs, ElectLeaders, ListPartitionReassignments and
-/// DescribeProducers have it alike.
+/// A topic with partition numbers: ElectLeaders, ListPartitionReassignments and DescribeProducers
+/// have it alike.
 pub(super) const INT32_TOPIC: Struct = of(&[
     always(STRING), // name
     always(Kind::Array(&INT32)),
@@ -224,11 +226,21 @@ pub(super) fn elements() -> Vec<(i16, Kind, usize)> {
         alter_configs_request as ac, alter_partition_reassignments_request as ar,
         create_partitions_request as cp, delete_records_request as dr,
         describe_configs_request as dc, describe_topic_partitions_request as dt,
-        incremental_alter_configs_request as ia, offset_for_leader_epoch_request as oe,
+        incremental_alter_configs_request as ia,
     };
     let topic = Kind::Struct(&INT32_TOPIC);
     let of = Kind::Struct;
     vec![
+        (
+            23,
+            of(&EPOCH_TOPIC),
+            std::mem::size_of::<kp::offset_for_leader_epoch_request::OffsetForLeaderTopic>(),
+        ),
+        (
+            23,
+            of(&EPOCH_PARTITION),
+            std::mem::size_of::<kp::offset_for_leader_epoch_request::OffsetForLeaderPartition>(),
+        ),
         (
             21,
             of(&DELETE_RECORDS_TOPIC),
@@ -238,16 +250,6 @@ pub(super) fn elements() -> Vec<(i16, Kind, usize)> {
             21,
             of(&DELETE_RECORDS_PARTITION),
             std::mem::size_of::<dr::DeleteRecordsPartition>(),
-        ),
-        (
-            23,
-            of(&EPOCH_TOPIC),
-            std::mem::size_of::<oe::OffsetForLeaderTopic>(),
-        ),
-        (
-            23,
-            of(&EPOCH_PARTITION),
-            std::mem::size_of::<oe::OffsetForLeaderPartition>(),
         ),
         (
             32,
@@ -263,11 +265,6 @@ pub(super) fn elements() -> Vec<(i16, Kind, usize)> {
             33,
             of(&ALTERABLE_CONFIG),
             std::mem::size_of::<ac::AlterableConfig>(),
-        ),
-        (
-            35,
-            topic,
-            std::mem::size_of::<kp::describe_log_dirs_request::DescribableLogDirTopic>(),
         ),
         (
             37,
