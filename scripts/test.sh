@@ -33,5 +33,7 @@ cargo test --locked --profile ci -p tests --features planted-faults --test simul
 if [[ $mode == all ]]; then
     say "real clients under kill -9"
     cargo test --locked --profile ci -p tests --features clients-c --test flights -- --nocapture
+    say "real consumers in one group"
+    cargo test --locked --profile ci -p tests --features clients-c --test group_clients
 fi
 say "all passed"

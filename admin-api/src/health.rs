@@ -1,6 +1,7 @@
 //! `/livez` and `/readyz`, in the form that Kubernetes gave them.
 //!
-//! `?verbose` lists every check, `?exclude=NAME` leaves one out.
+//! `?verbose` lists every check, `?exclude=NAME` leaves one out. A process of which a part does
+//! not serve is ready and says that it is degraded: taking it away would not help the part.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub struct Check {
     pub name: &'static str,
     /// Why it does not hold; `None` if it does.
     pub failed: Option<String>,
+    /// What is not as it should be though the process is ready; `None` if nothing is.
+    pub degraded: Option<String>,
 }
 
 impl Check {
@@ -26,6 +29,16 @@ impl Check {
         Self {
             name,
             failed: result.err(),
+            degraded: None,
+        }
+    }
+
+    /// A check that holds; `degraded` says what is not as it should be.
+    pub fn degraded(name: &'static str, degraded: Option<String>) -> Self {
+        Self {
+            name,
+            failed: None,
+            degraded,
         }
     }
 }
@@ -64,7 +77,15 @@ pub(crate) async fn readyz(
         return (status, list(&checks, failed.is_empty())).into_response();
     }
     if failed.is_empty() {
-        "ok".into_response()
+        let degraded = checks.iter().filter_map(|check| {
+            let why = check.degraded.as_ref()?;
+            Some(format!("\n{}: {why}", check.name))
+        });
+        let degraded: String = degraded.collect();
+        match degraded.as_str() {
+            "" => "ok".into_response(),
+            degraded => format!("ok, degraded{degraded}").into_response(),
+        }
     } else {
         Problem::unavailable("Not ready", failed.join("; ")).into_response()
     }
@@ -78,9 +99,10 @@ fn reason(check: &Check) -> Option<String> {
 fn list(checks: &[Check], ready: bool) -> String {
     let mut text = String::new();
     for check in checks {
-        let line = match &check.failed {
-            None => writeln!(text, "[+]{} ok", check.name),
-            Some(why) => writeln!(text, "[-]{} failed: {why}", check.name),
+        let line = match (&check.failed, &check.degraded) {
+            (None, None) => writeln!(text, "[+]{} ok", check.name),
+            (None, Some(why)) => writeln!(text, "[~]{} degraded: {why}", check.name),
+            (Some(why), _) => writeln!(text, "[-]{} failed: {why}", check.name),
         };
         // Writing to a string cannot fail.
         line.unwrap_or_default();

@@ -104,3 +104,40 @@ async fn an_unhealthy_one_says_why() {
         (405, "application/problem+json")
     );
 }
+
+struct Partly;
+
+impl Views for Partly {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        let why = "1 of 3 is offline".to_owned();
+        vec![
+            Check::new("listeners", Ok(())),
+            Check::degraded("partitions", Some(why)),
+            Check::degraded("disk", None),
+        ]
+    }
+
+    fn metrics(&self) -> Result<String, String> {
+        Ok(String::new())
+    }
+}
+
+#[tokio::test]
+async fn what_is_degraded_is_ready_and_says_what_is_wrong() {
+    let verbose = "[+]listeners ok\n[~]partitions degraded: 1 of 3 is offline\n[+]disk ok\nready\n";
+    for (path, expected) in [
+        ("/readyz", "ok, degraded\npartitions: 1 of 3 is offline"),
+        ("/readyz?exclude=partitions", "ok"),
+        ("/readyz?verbose", verbose),
+    ] {
+        let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        let response = router(Arc::new(Partly)).oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), 200, "{path}");
+        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        assert_eq!(body, expected, "{path}");
+    }
+}

@@ -6,4 +6,5 @@
 
 pub mod machine;
 pub mod service;
+pub mod slot_hash;
 pub mod volume;

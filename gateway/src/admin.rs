@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use admin_api::{Check, Views};
-use coordinator::service::cluster::NodeStatus;
+use coordinator::service::cluster::{ClusterNode, NodeStatus};
+use store_adapter::journal::JournalCounters;
 use store_adapter::runtime::{BoxFuture, Env};
-use tokio::sync::watch;
+use store_adapter::volume::SpaceWatch;
 use tokio_util::sync::CancellationToken;
 
+use crate::broker::{Broker, Condition};
 use crate::frame::ByteBudget;
 use crate::metrics::Metrics;
 
@@ -21,32 +23,33 @@ const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Without a beat for so long, the workers make no progress.
 const BEAT_LATE: Duration = Duration::from_secs(5);
 
+/// What health looks at.
+#[derive(Debug)]
+pub(crate) struct HealthParts {
+    pub(crate) env: Env,
+    pub(crate) node: ClusterNode,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) journal: Arc<JournalCounters>,
+    pub(crate) space: SpaceWatch,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) requests: ByteBudget,
+}
+
 /// The state that health is made of.
 #[derive(Debug)]
 pub(crate) struct Health {
-    env: Env,
+    parts: HealthParts,
     /// Milliseconds of the monotonic clock at which a worker last ran.
     beat_ms: AtomicU64,
     draining: AtomicBool,
-    node: watch::Receiver<NodeStatus>,
-    metrics: Arc<Metrics>,
-    budget: ByteBudget,
 }
 
 impl Health {
-    pub(crate) fn new(
-        env: Env,
-        node: watch::Receiver<NodeStatus>,
-        metrics: Arc<Metrics>,
-        budget: ByteBudget,
-    ) -> Arc<Self> {
+    pub(crate) fn new(parts: HealthParts) -> Arc<Self> {
         let health = Arc::new(Self {
+            parts,
             beat_ms: AtomicU64::new(0),
             draining: AtomicBool::new(false),
-            env,
-            node,
-            metrics,
-            budget,
         });
         health.beat();
         health
@@ -58,7 +61,7 @@ impl Health {
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.env.clock.monotonic().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.parts.env.clock.monotonic().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn beat(&self) {
@@ -72,7 +75,7 @@ impl Health {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = self.env.clock.sleep(BEAT_INTERVAL) => {}
+                () = self.parts.env.clock.sleep(BEAT_INTERVAL) => {}
             }
         }
     }
@@ -95,11 +98,40 @@ impl Health {
     }
 
     fn owner(&self) -> Result<(), String> {
-        match *self.node.borrow() {
+        match *self.parts.node.status().borrow() {
             NodeStatus::Running => Ok(()),
             NodeStatus::Fenced => Err("another process of this broker has taken over".to_owned()),
             NodeStatus::Stopped => Err("the broker has given up what it owned".to_owned()),
         }
+    }
+}
+
+/// The checks of what serves: partly down is degraded, wholly down is not ready.
+fn serving(condition: &Condition) -> [Check; 2] {
+    let shards = match condition.closed.first() {
+        Some(first) if condition.closed.len() == condition.shards => {
+            Check::new("shards", Err(format!("all are offline; {first}")))
+        }
+        first => Check::degraded("shards", first.map(|_| condition.closed.join("; "))),
+    };
+    let Condition {
+        partitions,
+        offline,
+        example,
+        ..
+    } = condition;
+    let example = example.as_ref();
+    let why = example.map(|example| format!("{offline} of {partitions} are offline; {example}"));
+    [shards, Check::degraded("partitions", why)]
+}
+
+impl Health {
+    /// Damaged files, by path.
+    fn damaged(&self) -> Vec<String> {
+        let volume = self.parts.node.damage().into_iter();
+        let mut paths: Vec<_> = volume.map(|damage| damage.path).collect();
+        paths.extend(self.parts.journal.damaged_files());
+        paths
     }
 }
 
@@ -109,17 +141,39 @@ impl Views for Health {
     }
 
     fn checks(&self) -> Vec<Check> {
+        let full = self.parts.space.is_full();
+        let full = full.then(|| "it is full: writes are refused until space is free".to_owned());
+        let damaged = self.damaged();
+        let count = damaged.len();
+        let damaged = damaged.first();
+        let damaged = damaged.map(|first| format!("{count} damaged, such as {first}"));
+        let [shards, partitions] = serving(&self.parts.broker.condition());
         vec![
             Check::new("workers", self.workers()),
             Check::new("listeners", self.accepting()),
             Check::new("owner", self.owner()),
+            shards,
+            partitions,
+            Check::degraded("files", damaged),
+            Check::degraded("disk", full),
         ]
     }
 
     fn metrics(&self) -> Result<String, String> {
-        let taken = i64::try_from(self.budget.taken()).unwrap_or(i64::MAX);
-        self.metrics.inflight_bytes.set(taken);
-        self.metrics.encode().map_err(|error| error.to_string())
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let metrics = &self.parts.metrics;
+        let taken = self.parts.requests.taken();
+        metrics.inflight_bytes.set(gauge(taken));
+        let taken = self.parts.broker.answers().taken();
+        metrics.answer_bytes.set(gauge(taken));
+        let condition = self.parts.broker.condition();
+        let shown = &metrics.condition;
+        shown.partitions.set(gauge(condition.partitions));
+        shown.partitions_offline.set(gauge(condition.offline));
+        shown.shards_offline.set(gauge(condition.closed.len()));
+        shown.damaged_files.set(gauge(self.damaged().len()));
+        shown.disk_full.set(i64::from(self.parts.space.is_full()));
+        metrics.encode().map_err(|error| error.to_string())
     }
 }
 

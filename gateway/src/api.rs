@@ -16,6 +16,7 @@ use kafka_protocol::protocol::StrBytes;
 use store_adapter::runtime::BoxFuture;
 
 use crate::admitted::Admitted;
+use crate::answer_budget::AnswerRoom;
 use crate::wire::fetch::FetchReply;
 
 /// The outcome of the first stage.
@@ -152,9 +153,28 @@ stored bytes are sent as they are.";
                 "v11 needs a newer schema than the decoder has; it only adds tiering.";
             Metadata, 3, 0..=13, 0, kp::MetadataRequest, kp::MetadataResponse,
                 "Topic ids; auto-creation.";
+            OffsetCommit, 8, 2..=9, 2, kp::OffsetCommitRequest, kp::OffsetCommitResponse,
+                "Answered when it is fsynced; commits of one group share writes.";
+            OffsetFetch, 9, 1..=9, 1, kp::OffsetFetchRequest, kp::OffsetFetchResponse,
+                "Several groups from v8; v10 needs a newer schema than the decoder has.";
             FindCoordinator, 10, 0..=6, 0,
                 kp::FindCoordinatorRequest, kp::FindCoordinatorResponse,
-                "No coordinators yet: 15 for groups and transactional ids.";
+                "Groups: the owner of the group's slot. \
+No coordinator of transactional ids yet: 15.";
+            JoinGroup, 11, 0..=9, 0, kp::JoinGroupRequest, kp::JoinGroupResponse,
+                "Classic protocol: member ids first (KIP-394), static members (KIP-345), \
+skip_assignment (KIP-814).";
+            Heartbeat, 12, 0..=4, 0, kp::HeartbeatRequest, kp::HeartbeatResponse,
+                "Membership is in memory: after a restart members are told 25 and join again.";
+            LeaveGroup, 13, 0..=5, 0, kp::LeaveGroupRequest, kp::LeaveGroupResponse,
+                "Several members from v3, also by group instance id alone.";
+            SyncGroup, 14, 0..=5, 0, kp::SyncGroupRequest, kp::SyncGroupResponse,
+                "A request that a later one of the same member replaces is answered with 27; \
+Kafka never answers it.";
+            DescribeGroups, 15, 0..=6, 0, kp::DescribeGroupsRequest, kp::DescribeGroupsResponse,
+                "A group that is not there is Dead to v5 and 69 from v6.";
+            ListGroups, 16, 0..=5, 0, kp::ListGroupsRequest, kp::ListGroupsResponse,
+                "By state from v4, by type from v5.";
             ApiVersions, 18, 0..=4, 0, kp::ApiVersionsRequest, kp::ApiVersionsResponse,
                 "Unknown versions are answered with 35 in a v0 body (KIP-511).";
             CreateTopics, 19, 2..=7, 2, kp::CreateTopicsRequest, kp::CreateTopicsResponse,
@@ -177,6 +197,8 @@ stored bytes are sent as they are.";
             CreatePartitions, 37, 0..=3, 0,
                 kp::CreatePartitionsRequest, kp::CreatePartitionsResponse,
                 "New partitions are served before the answer.";
+            DeleteGroups, 42, 0..=2, 0, kp::DeleteGroupsRequest, kp::DeleteGroupsResponse,
+                "A group with members is refused with 68.";
             ElectLeaders, 43, 0..=2, 0, kp::ElectLeadersRequest, kp::ElectLeadersResponse,
                 "84: the one broker leads everything that it can.";
             IncrementalAlterConfigs, 44, 0..=1, 0,
@@ -188,6 +210,8 @@ stored bytes are sent as they are.";
             ListPartitionReassignments, 46, 0..=0, 0,
                 kp::ListPartitionReassignmentsRequest, kp::ListPartitionReassignmentsResponse,
                 "None is ever under way.";
+            OffsetDelete, 47, 0..=0, 0, kp::OffsetDeleteRequest, kp::OffsetDeleteResponse,
+                "Not of topics that a member is subscribed to: 86.";
             UpdateFeatures, 57, 0..=2, 0,
                 kp::UpdateFeaturesRequest, kp::UpdateFeaturesResponse,
                 "No feature can be finalized yet: 95.";
@@ -250,3 +274,13 @@ macro_rules! define_messages {
 }
 
 api_list!(define_messages);
+
+impl ApiResponse {
+    /// What the response holds of the budget for answers, to be kept until it is written.
+    pub fn take_room(&mut self) -> AnswerRoom {
+        match self {
+            Self::Fetch(reply) => std::mem::take(&mut reply.room),
+            _ => AnswerRoom::default(),
+        }
+    }
+}

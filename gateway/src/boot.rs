@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
+use coordinator::service::groups::{GroupFiles, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
@@ -17,9 +18,11 @@ use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
-use store_adapter::volume::Volume;
+use store_adapter::volume::{SpaceWatch, Volume};
 
-use crate::broker::{Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots};
+use crate::broker::{
+    Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
+};
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +75,8 @@ pub struct BootConfig {
     pub broker: BrokerConfig,
     /// What the journal counts into.
     pub journal_counters: Arc<JournalCounters>,
+    /// What watches the volume for space, if anything does.
+    pub space: Option<SpaceWatch>,
 }
 
 /// What is outside the process.
@@ -143,6 +148,7 @@ impl Running {
                     segment_bytes: config.journal_segment_bytes,
                     queue_bytes: config.journal_queue_bytes,
                     counters: Arc::clone(&config.journal_counters),
+                    space: config.space.clone(),
                     ..JournalConfig::default()
                 };
                 Arc::new(JournalStore::new(env.clone(), volume, index, journal))
@@ -177,16 +183,16 @@ impl Running {
                 shard: shard.0,
                 error,
             })?;
-            for (log, error) in opened.damaged {
-                tracing::error!(%log, %error, "log is damaged and offline");
-            }
-            if opened.dropped_tail_bytes > 0 {
-                let bytes = opened.dropped_tail_bytes;
-                tracing::info!(shard = shard.0, bytes, "dropped a tail never acknowledged");
-            }
+            report_opened(&opened);
         }
         let block_file = Arc::new(node.block_file());
+        let routing = Arc::new(node.clone());
+        let groups = Groups::start(&env, config.broker.groups.clone(), routing);
+        let files: Arc<dyn GroupFiles> = node.group_files();
+        let (view, slots) = (node.watch_view(), node.group_slots());
         let parts = BrokerParts {
+            offsets: Offsets::start(&env, &groups, &files, view, slots),
+            groups,
             producer_ids: ProducerIds::start(&env, config.broker_id, block_file),
             env,
             id: config.broker_id,

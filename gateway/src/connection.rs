@@ -9,10 +9,11 @@
 //! A request that cannot be answered closes the connection, after the answers to those before it;
 //! a half-closed socket still gets the answers it is owed.
 
+mod activity;
+
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
@@ -25,7 +26,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
+pub use activity::{Activity, Eviction};
+
+use self::activity::PROGRESS;
 use crate::admitted::Admitted;
+use crate::answer_budget::{AnswerBudget, AnswerRoom};
 use crate::api::{ApiResponse, CloseReason, ConnectionContext, Staged};
 use crate::frame::{ByteBudget, Frame, FrameError, FrameReader};
 use crate::layers::observe::Timing;
@@ -50,78 +55,12 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// Bytes of requests in memory.
     pub budget: ByteBudget,
+    /// Bytes of Fetch answers in memory.
+    pub answers: AnswerBudget,
     /// Largest frame, in bytes.
     pub frame_max: usize,
     /// Readers stop at the next frame boundary.
     pub drain: CancellationToken,
-}
-
-/// What the sweeper sees of a connection.
-#[derive(Debug)]
-pub struct Activity {
-    /// Last frame or write, in milliseconds of the monotonic clock.
-    last_ms: AtomicU64,
-    /// Since when a write makes no progress; 0 if none is under way.
-    blocked_since_ms: AtomicU64,
-    /// Answers that are owed.
-    owed: AtomicUsize,
-    /// No request will come any more.
-    read_ended: AtomicBool,
-    /// Ends the connection at once.
-    kill: CancellationToken,
-}
-
-/// Why the sweeper ended a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Eviction {
-    /// Nothing happened for too long.
-    Idle,
-    /// The peer does not take its answers.
-    Stuck,
-}
-
-impl Activity {
-    /// A connection that begins at `now`; `kill` ends it.
-    pub fn new(now: Duration, kill: CancellationToken) -> Self {
-        Self {
-            last_ms: AtomicU64::new(ms(now)),
-            blocked_since_ms: AtomicU64::new(0),
-            owed: AtomicUsize::new(0),
-            read_ended: AtomicBool::new(false),
-            kill,
-        }
-    }
-
-    /// Ends the connection if it is idle or stuck. One that is owed an answer is not idle, unless
-    /// its client has closed.
-    pub fn sweep(&self, now: Duration, idle: Duration, stuck: Duration) -> Option<Eviction> {
-        let since = |at: &AtomicU64| ms(now).saturating_sub(at.load(Ordering::Relaxed));
-        let blocked = self.blocked_since_ms.load(Ordering::Relaxed) != 0;
-        let waits = self.owed.load(Ordering::Relaxed) > 0;
-        let waits = waits && !self.read_ended.load(Ordering::Relaxed);
-        let eviction = if blocked && since(&self.blocked_since_ms) >= ms(stuck) {
-            Eviction::Stuck
-        } else if !waits && since(&self.last_ms) >= ms(idle) {
-            Eviction::Idle
-        } else {
-            return None;
-        };
-        self.kill.cancel();
-        Some(eviction)
-    }
-
-    fn touch(&self, now: Duration) {
-        self.last_ms.store(ms(now), Ordering::Relaxed);
-    }
-
-    fn blocked(&self, since: Option<Duration>) {
-        let since = since.map_or(0, |at| ms(at).max(1));
-        self.blocked_since_ms.store(since, Ordering::Relaxed);
-    }
-}
-
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The two tasks of a connection: reader and writer. The socket closes when both have ended.
@@ -305,26 +244,29 @@ impl Pending {
     }
 }
 
-/// Answers that go out in one write, and the request bytes that they give back.
+/// Answers that go out in one write, and the bytes of both budgets that they give back.
 #[derive(Default)]
 struct Batch {
     segments: SmallVec<[Bytes; 32]>,
     admitted: SmallVec<[Admitted; PIPELINE_MAX]>,
+    rooms: SmallVec<[AnswerRoom; PIPELINE_MAX]>,
     bytes: usize,
     answers: usize,
 }
 
 impl Batch {
-    fn push(&mut self, reply: EncodedReply, admitted: Admitted) {
+    fn push(&mut self, reply: EncodedReply, room: AnswerRoom, admitted: Admitted) {
         self.bytes += reply.len();
         self.answers += 1;
         self.segments.extend(reply.segments);
         self.admitted.push(admitted);
+        self.rooms.push(room);
     }
 
     fn clear(&mut self) {
         self.segments.clear();
         self.admitted.clear();
+        self.rooms.clear();
         self.bytes = 0;
         self.answers = 0;
     }
@@ -401,16 +343,19 @@ impl Writer {
         let Answer::Ready(answer) = settled.answer else {
             return false;
         };
-        let encoded = answer.and_then(|response| {
+        let encoded = answer.and_then(|mut response| {
             self.shared.metrics.count_errors(&response);
-            codec::encode(&response, settled.version, settled.correlation_id).map_err(|error| {
+            let room = response.take_room();
+            let reply = codec::encode(&response, settled.version, settled.correlation_id);
+            let reply = reply.map_err(|error| {
                 tracing::error!(%error, "a response cannot be encoded");
                 CloseReason::Internal
-            })
+            })?;
+            Ok((reply, room))
         });
         match encoded {
-            Ok(reply) => {
-                self.batch.push(reply, settled.admitted);
+            Ok((reply, room)) => {
+                self.batch.push(reply, room, settled.admitted);
                 true
             }
             Err(reason) => {
@@ -423,8 +368,15 @@ impl Writer {
     /// Writes the batch and gives back what it held.
     async fn write(&mut self) -> io::Result<()> {
         let mut next = 0;
+        let mut progress = 0;
+        self.activity.slow(Some(self.shared.clock.monotonic()));
         while next < self.batch.segments.len() {
-            self.activity.blocked(Some(self.shared.clock.monotonic()));
+            let now = self.shared.clock.monotonic();
+            self.activity.blocked(Some(now));
+            if progress >= PROGRESS {
+                progress = 0;
+                self.activity.slow(Some(now));
+            }
             let written = {
                 let segments = self.batch.segments[next..].iter().take(SLICES_MAX);
                 let slices: SmallVec<[IoSlice<'_>; SLICES_MAX]> =
@@ -435,8 +387,10 @@ impl Writer {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             next = advance(&mut self.batch.segments, next, written);
+            progress += written;
         }
         self.activity.blocked(None);
+        self.activity.slow(None);
         self.activity.touch(self.shared.clock.monotonic());
         let bytes = u64::try_from(self.batch.bytes).unwrap_or(u64::MAX);
         self.shared.metrics.bytes_out.inc_by(bytes);

@@ -1,13 +1,15 @@
 //! From reasons to Kafka's codes, given api and version. The only place that chooses a code for a
 //! domain error: every match is exhaustive, so a new reason cannot be forgotten.
 
+mod groups;
 mod validation;
 
 use kafka_protocol::error::ResponseError;
 
+pub use groups::group;
 pub use validation::{validate, validate_has_log_start};
 
-use crate::broker::TopicError;
+use crate::broker::{NoTopic, TopicError};
 use crate::partition::{AppendError, ReadError, TrimError};
 
 /// Produce. A code must be one that a client of that version knows, and librdkafka has an action
@@ -26,7 +28,9 @@ pub fn append(error: &AppendError, version: i16) -> ResponseError {
             ResponseError::RequestTimedOut
         }
         AppendError::TooLarge => ResponseError::MessageTooLarge,
-        AppendError::Full | AppendError::Storage(_) => ResponseError::KafkaStorageError,
+        AppendError::Full | AppendError::Storage(_) | AppendError::Offline(_) => {
+            ResponseError::KafkaStorageError
+        }
     }
 }
 
@@ -44,7 +48,8 @@ pub fn has_log_start(error: &AppendError) -> bool {
         | AppendError::TimedOut
         | AppendError::TooLarge
         | AppendError::Full
-        | AppendError::Storage(_) => false,
+        | AppendError::Storage(_)
+        | AppendError::Offline(_) => false,
     }
 }
 
@@ -72,7 +77,9 @@ pub fn delete_records(error: &TrimError) -> ResponseError {
 /// A partition that exists but is not open: in Metadata, Fetch and ListOffsets.
 pub fn unavailable_partition(error: &AppendError) -> ResponseError {
     match error {
-        AppendError::Storage(_) | AppendError::Full => ResponseError::KafkaStorageError,
+        AppendError::Storage(_) | AppendError::Offline(_) | AppendError::Full => {
+            ResponseError::KafkaStorageError
+        }
         AppendError::OutOfOrderSequence
         | AppendError::StaleEpoch
         | AppendError::InvalidTxnState
@@ -97,6 +104,23 @@ pub fn topic(error: &TopicError) -> ResponseError {
         | TopicError::NoRoom(_) => ResponseError::InvalidPartitions,
         TopicError::InvalidConfig(_) => ResponseError::InvalidConfig,
         TopicError::NotController => ResponseError::NotController,
+        TopicError::Damaged(_) => ResponseError::KafkaStorageError,
         TopicError::Unavailable(_) => ResponseError::RequestTimedOut,
+    }
+}
+
+/// A name without a topic: in Metadata. A damaged topic makes clients look again.
+pub fn no_topic_in_metadata(reason: NoTopic) -> ResponseError {
+    match reason {
+        NoTopic::Unknown => ResponseError::UnknownTopicOrPartition,
+        NoTopic::Damaged => ResponseError::LeaderNotAvailable,
+    }
+}
+
+/// A name without a topic: in requests for its data, and in DeleteTopics.
+pub fn no_topic(reason: NoTopic) -> ResponseError {
+    match reason {
+        NoTopic::Unknown => ResponseError::UnknownTopicOrPartition,
+        NoTopic::Damaged => ResponseError::KafkaStorageError,
     }
 }

@@ -13,10 +13,10 @@ use serde::Serialize;
 use store_adapter::journal::{JournalCounters, MemoryIndex};
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
-use store_adapter::volume::{MemoryVolume, PosixVolume, Volume, VolumeError};
+use store_adapter::volume::{MemoryVolume, PosixVolume, SpaceWatch, Volume, VolumeError};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Health};
+use crate::admin::{self, Health, HealthParts};
 use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
 use crate::broker::{Advertised, Broker};
@@ -165,28 +165,36 @@ impl Gateway {
             listeners: listeners.iter().map(told).collect(),
         };
         let journal = Arc::default();
-        let outside = outside(&env, &config, volume)?;
-        let running = boot(&env, &config, outside, listeners, &journal).await?;
+        let mut outside = outside(&env, &config, volume)?;
+        let space = SpaceWatch::new(&env, outside.volume);
+        outside.volume = space.watched();
+        let watches = (&journal, &space);
+        let running = boot(&env, &config, outside, listeners, watches).await?;
         let metrics = Arc::new(Metrics::new(&Sources {
             durability: config.durability(),
             store: config.store.scheme(),
             produce_classified: Arc::clone(running.broker.produce_classified()),
-            journal: (config.store == StoreKind::Sled).then_some(journal),
+            offsets: Arc::clone(running.broker.offsets().counters()),
+            store_refusals: Arc::clone(running.broker.store_refusals()),
+            journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
         }));
         let shared = Shared {
             clock: Arc::clone(&env.clock),
             metrics: Arc::clone(&metrics),
             budget: ByteBudget::new(config.queued_bytes),
+            answers: running.broker.answers().clone(),
             frame_max: config.frame_max,
             drain: CancellationToken::new(),
         };
-        let status = running.node.status();
-        let health = Health::new(
-            env.clone(),
-            status,
-            Arc::clone(&metrics),
-            shared.budget.clone(),
-        );
+        let health = Health::new(HealthParts {
+            env: env.clone(),
+            node: running.node.clone(),
+            broker: Arc::clone(&running.broker),
+            journal,
+            space,
+            metrics: Arc::clone(&metrics),
+            requests: shared.budget.clone(),
+        });
         let stop_admin = CancellationToken::new();
         let beat = Arc::clone(&health).beat_until(stop_admin.clone());
         drop(env.runtime.spawn("beat", Box::pin(beat)));
@@ -346,7 +354,7 @@ async fn boot(
     config: &Config,
     outside: Outside,
     listeners: Vec<NamedListener>,
-    journal: &Arc<JournalCounters>,
+    (journal, space): (&Arc<JournalCounters>, &SpaceWatch),
 ) -> Result<Running, StartError> {
     let boot = BootConfig {
         broker_id: config.broker_id,
@@ -360,6 +368,7 @@ async fn boot(
         listeners,
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),
+        space: Some(space.clone()),
     };
     Ok(Running::start(env.clone(), outside, boot).await?)
 }

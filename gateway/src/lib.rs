@@ -2,6 +2,7 @@
 
 mod admin;
 pub mod admitted;
+pub mod answer_budget;
 pub mod api;
 pub mod boot;
 pub mod broker;

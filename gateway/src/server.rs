@@ -292,6 +292,8 @@ async fn sweep(shared: Arc<ServerShared>) {
             () = shared.env.clock.sleep(SWEEP_INTERVAL) => {}
         }
         let now = shared.env.clock.monotonic();
+        let contended = shared.connection.answers.is_contended();
+        let (idle, stuck) = (shared.limits.idle, shared.limits.write_stall);
         let activities: Vec<_> = {
             let open = shared.open.lock();
             open.activities
@@ -300,11 +302,15 @@ async fn sweep(shared: Arc<ServerShared>) {
                 .collect()
         };
         for (conn, activity) in activities {
-            match activity.sweep(now, shared.limits.idle, shared.limits.write_stall) {
+            match activity.sweep(now, idle, stuck, contended) {
                 None => {}
                 Some(Eviction::Idle) => tracing::debug!(conn, "connection closed: idle"),
                 Some(Eviction::Stuck) => {
                     tracing::info!(conn, "connection closed: answers are not read");
+                }
+                Some(Eviction::Hoarding) => {
+                    let why = "answers are not read, and others wait for their room";
+                    tracing::info!(conn, "connection closed: {why}");
                 }
             }
         }

@@ -20,11 +20,15 @@ pub enum Fault {
     TailNotSynced,
     /// Producer ids of a block are handed out before the block's end is durable.
     BlockBeforeDurable,
+    /// A committed offset is answered before the group's file is replaced.
+    OffsetBeforeDurable,
+    /// The file of a group is not read when its slot is taken over.
+    OffsetsNotRead,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 8] = [
+    pub const ALL: [Fault; 10] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -33,6 +37,8 @@ impl Fault {
         Fault::DirectoryNotSynced,
         Fault::TailNotSynced,
         Fault::BlockBeforeDurable,
+        Fault::OffsetBeforeDurable,
+        Fault::OffsetsNotRead,
     ];
 }
 

@@ -5,13 +5,14 @@
 //! - [`runtime`]: clock, randomness, tasks and threads.
 //! - [`local`]: this host and process, and the cluster id that a data directory remembers.
 //! - [`batch`]: the checked view of a v2 record batch; [`blob`] finds it in a request,
-//!   [`records`] walks what is in it, [`control`] writes and reads markers. Nothing here ever
-//!   decompresses.
+//!   [`records`] walks what is in it, [`compression`] unpacks it, [`control`] writes and reads
+//!   markers.
 //!
 //! A store knows bytes and offsets; it has never heard of transactions or groups.
 
 pub mod batch;
 pub mod blob;
+pub mod compression;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod control;

@@ -84,7 +84,7 @@ impl MemoryStore {
     }
 
     /// Whether this handle may touch `shard`.
-    fn check_shard(&self, shared: &Shared, shard: ShardId) -> Result<(), StoreError> {
+    fn check_owner(&self, shared: &Shared, shard: ShardId) -> Result<(), StoreError> {
         let Some(own) = self.open.lock().get(&shard).copied() else {
             return Err(StoreError::Offline(format!(
                 "shard {} is not open",
@@ -99,7 +99,7 @@ impl MemoryStore {
 
     fn log<'a>(&self, shared: &'a Shared, id: LogId) -> Result<&'a Log, StoreError> {
         let log = shared.logs.get(&id).ok_or(StoreError::NotFound)?;
-        self.check_shard(shared, log.shard)?;
+        self.check_owner(shared, log.shard)?;
         Ok(log)
     }
 
@@ -170,7 +170,7 @@ impl MemoryStore {
 
     fn create_log(&self, id: LogId, name: &str, shard: ShardId) -> Result<(), StoreError> {
         let mut shared = self.shared.lock();
-        self.check_shard(&shared, shard)?;
+        self.check_owner(&shared, shard)?;
         shared.logs.entry(id).or_insert_with(|| Log {
             name: name.to_owned(),
             shard,
@@ -196,7 +196,7 @@ impl MemoryStore {
                 continue;
             };
             if open.contains_key(&shard) {
-                self.check_shard(&shared, shard)?;
+                self.check_owner(&shared, shard)?;
                 shared.logs.remove(&id);
             }
         }
@@ -275,7 +275,7 @@ impl MemoryStore {
         let shared = self.shared.lock();
         let mut infos = Vec::new();
         for (id, log) in &shared.logs {
-            if self.check_shard(&shared, log.shard).is_ok() {
+            if self.check_owner(&shared, log.shard).is_ok() {
                 infos.push(LogInfo {
                     id: *id,
                     name: log.name.clone(),
@@ -327,6 +327,10 @@ impl LogStore for MemoryStore {
 
     fn open_shard(&self, shard: ShardId, owner: OwnerEpoch) -> StoreFuture<'_, ShardInfo> {
         ready(self.open(shard, owner))
+    }
+
+    fn check_shard(&self, shard: ShardId) -> Result<(), StoreError> {
+        self.check_owner(&self.shared.lock(), shard)
     }
 
     fn create<'a>(&'a self, id: LogId, name: &'a str, shard: ShardId) -> StoreFuture<'a, ()> {

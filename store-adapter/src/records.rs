@@ -1,7 +1,11 @@
-//! The records of an uncompressed batch, one after the other, in place: no allocation, nothing
-//! copied. Checks what Kafka's `DefaultRecord` checks when it reads a record.
+//! The records of a batch, one after the other, in place: no allocation, nothing copied. Those of a
+//! compressed batch are unpacked first (`compression`). Checks what Kafka's `DefaultRecord` checks
+//! when it reads a record.
+
+use bytes::Bytes;
 
 use crate::batch::{BatchHeader, HEADER_LEN};
+use crate::compression::{UNPACKED_MAX, unpack};
 
 /// Fewest bytes of a record: length, attributes, two deltas, two lengths, header count.
 const RECORD_MIN: usize = 7;
@@ -87,10 +91,16 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     /// Over the records of a batch; `records` is everything behind its header.
     pub fn new(header: &BatchHeader, records: &'a [u8]) -> Result<Self, RecordError> {
-        let refuse = |fault| Err(RecordError { index: 0, fault });
         if header.compression() != 0 {
-            return refuse(RecordFault::Compressed);
+            let fault = RecordFault::Compressed;
+            return Err(RecordError { index: 0, fault });
         }
+        Self::unpacked(header, records)
+    }
+
+    /// Over the records of a batch, unpacked if it is compressed.
+    pub fn unpacked(header: &BatchHeader, records: &'a [u8]) -> Result<Self, RecordError> {
+        let refuse = |fault| Err(RecordError { index: 0, fault });
         let count = header.records_count;
         let fits = usize::try_from(count).is_ok_and(|count| count <= records.len() / RECORD_MIN);
         if !fits {
@@ -160,23 +170,31 @@ impl<'a> Iterator for Records<'a> {
 }
 
 /// Offset and timestamp of the first record at or after `timestamp_ms`, in a batch as it is
-/// stored. In a compressed batch only the first record's and the largest timestamp are known: if
-/// the record lies behind the first, the answer is the batch's first offset, which is not past it.
-pub fn first_at_or_after(batch: &[u8], timestamp_ms: i64) -> Option<(i64, i64)> {
+/// stored; `None` if there is none.
+///
+/// Of a compressed batch that can't be unpacked only the first record's and the largest timestamp
+/// are known: if the record lies behind the first, the answer is the batch's first offset, which
+/// is not past it.
+pub fn first_at_or_after(batch: &Bytes, timestamp_ms: i64) -> Option<(i64, i64)> {
     let header = BatchHeader::read(batch).ok()?;
-    if header.is_log_append_time() || header.compression() != 0 {
-        if header.max_timestamp < timestamp_ms {
-            return None;
-        }
-        let first_fits = header.base_timestamp >= timestamp_ms && !header.is_log_append_time();
+    if header.max_timestamp < timestamp_ms && header.compression() != 0 {
+        return None;
+    }
+    if header.is_log_append_time() {
+        // Every record has it.
+        let fits = header.max_timestamp >= timestamp_ms;
+        return fits.then_some((header.base_offset, header.max_timestamp));
+    }
+    let Ok(records) = unpack(&header, &batch.slice(HEADER_LEN..), UNPACKED_MAX) else {
+        let first_fits = header.base_timestamp >= timestamp_ms;
         let timestamp = if first_fits {
             header.base_timestamp
         } else {
             header.max_timestamp
         };
         return Some((header.base_offset, timestamp));
-    }
-    let records = Records::new(&header, batch.get(HEADER_LEN..)?).ok()?;
+    };
+    let records = Records::unpacked(&header, &records).ok()?;
     let found = records
         .map_while(Result::ok)
         .find(|record| record.timestamp >= timestamp_ms)?;

@@ -69,8 +69,11 @@ pub enum StoreError {
         fenced: bool,
     },
     /// The disk is full. It did not happen.
-    #[error("no space left")]
-    Full,
+    #[error("{path}: no space left")]
+    Full {
+        /// What there was no space for.
+        path: String,
+    },
     /// The log cannot be served: its bytes are damaged. Others are not affected.
     #[error("{path}: {why}")]
     Corrupt {
@@ -264,6 +267,12 @@ pub trait LogStore: Send + Sync + Debug + 'static {
     /// Claims a shard under `owner` and recovers it; returns when what it holds is durable.
     /// A claim by a higher owner is [`StoreError::Fenced`].
     fn open_shard(&self, shard: ShardId, owner: OwnerEpoch) -> StoreFuture<'_, ShardInfo>;
+
+    /// Why an opened shard serves nothing, if it does not; without I/O.
+    ///
+    /// # Errors
+    /// What every call on the shard would answer.
+    fn check_shard(&self, shard: ShardId) -> Result<(), StoreError>;
 
     /// Creates a log on an open shard. Idempotent; durable.
     fn create<'a>(&'a self, id: LogId, name: &'a str, shard: ShardId) -> StoreFuture<'a, ()>;

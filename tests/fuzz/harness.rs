@@ -57,6 +57,7 @@ pub(crate) fn blob(blob: &[u8]) {
         let rules = TopicRules {
             timestamp_type,
             compact: blob.len().is_multiple_of(2),
+            unpack: blob.len().is_multiple_of(3),
             ..TopicRules::default()
         };
         let Ok(single) = validate::single_batch(Some(&blob), 9) else {
@@ -77,7 +78,7 @@ pub(crate) fn blob(blob: &[u8]) {
 
 /// A batch as it is read from a log, its CRC trusted: header, records, marker, search by time.
 pub(crate) fn records(batch: &[u8]) {
-    first_at_or_after(batch, 0);
+    first_at_or_after(&Bytes::copy_from_slice(batch), 0);
     EndTxnMarker::read(batch);
     let Ok(header) = BatchHeader::read(batch) else {
         return;

@@ -93,6 +93,16 @@ mod planted {
     }
 
     #[test]
+    fn offset_before_durable() {
+        is_found(Fault::OffsetBeforeDurable);
+    }
+
+    #[test]
+    fn offsets_not_read() {
+        is_found(Fault::OffsetsNotRead);
+    }
+
+    #[test]
     fn window_before_commit() {
         is_found(Fault::WindowBeforeCommit);
     }

@@ -1,4 +1,5 @@
 //! Drivers: check ownership, load, decide, persist, run effects, reply.
 
 pub mod cluster;
+pub mod groups;
 pub mod producer_ids;

@@ -4,9 +4,12 @@
 //! A topic's directory is its Kafka name. Legal names hold only `[a-zA-Z0-9._-]`, so they need no
 //! escaping; the few that this layout takes for itself are refused by [`is_reserved`].
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use store_adapter::ids::{BrokerId, ShardId};
 use store_adapter::volume::VolumePath;
 use uuid::Uuid;
+
+use crate::slot_hash::fnv1a32;
 
 /// The cluster directory below the volume's root.
 pub const CLUSTER_DIR: &str = "__cluster";
@@ -20,6 +23,7 @@ pub const OWNERS_DIR: &str = "owners";
 const BROKERS_DIR: &str = "brokers";
 const PRODUCER_IDS_DIR: &str = "producer_ids";
 const DELETED_DIR: &str = "topics_deleted";
+const OFFSETS_DIR: &str = "__consumer_offsets";
 const QUARANTINE_DIR: &str = "quarantine";
 const JSON: &str = ".json";
 
@@ -27,7 +31,7 @@ const JSON: &str = ".json";
 /// in them: what an interrupted first start leaves.
 pub const EMPTY_VOLUME_DIRS: [&str; 3] = [CLUSTER_DIR, OWNERS_DIR, QUARANTINE_DIR];
 /// Directories that a start makes, and that are empty on a new volume.
-pub const STATE_DIRS: [&str; 3] = [BROKERS_DIR, PRODUCER_IDS_DIR, DELETED_DIR];
+pub const STATE_DIRS: [&str; 4] = [BROKERS_DIR, PRODUCER_IDS_DIR, DELETED_DIR, OFFSETS_DIR];
 
 /// Longest file name that common file systems take, bytes.
 const NAME_LEN_MAX: usize = 255;
@@ -45,6 +49,8 @@ pub enum Place {
     ProducerIds(BrokerId),
     /// Proof that a topic is gone.
     TopicDeleted(Uuid),
+    /// The offsets of a group, by the group.
+    GroupOffsets(String),
     /// A topic's configs.
     TopicConfig(String),
     /// A topic's identity; its replace commits the creation.
@@ -67,6 +73,7 @@ impl Place {
             Self::Broker(id) => below(BROKERS_DIR, id.name() + JSON),
             Self::ProducerIds(id) => below(PRODUCER_IDS_DIR, id.name() + JSON),
             Self::TopicDeleted(id) => below(DELETED_DIR, id.to_string() + JSON),
+            Self::GroupOffsets(group) => offsets_dir().join(&offsets_name(group)),
             Self::TopicConfig(topic) => topic_dir(topic).join(".config.json"),
             Self::TopicId(topic) => topic_dir(topic).join(".topic-id.json"),
             Self::Manifest(topic, p) => partition_dir(topic, *p).join("manifest.json"),
@@ -84,6 +91,10 @@ impl Place {
             [CLUSTER_DIR, BROKERS_DIR, name] => broker_of(name).map(Self::Broker),
             [CLUSTER_DIR, PRODUCER_IDS_DIR, name] => broker_of(name).map(Self::ProducerIds),
             [CLUSTER_DIR, DELETED_DIR, name] => deleted_of(name).map(Self::TopicDeleted),
+            [CLUSTER_DIR, OFFSETS_DIR, name] => match offsets_group(name)? {
+                OffsetsName::Group(group) => Some(Self::GroupOffsets(group)),
+                OffsetsName::Hashed(_) => None,
+            },
             [CLUSTER_DIR | STORE_DIR, ..] => None,
             [topic, ".config.json"] => Some(Self::TopicConfig((*topic).to_owned())),
             [topic, ".topic-id.json"] => Some(Self::TopicId((*topic).to_owned())),
@@ -122,6 +133,69 @@ pub fn brokers_dir() -> VolumePath {
 /// Where topic tombstones lie.
 pub fn deleted_dir() -> VolumePath {
     cluster_dir().join(DELETED_DIR)
+}
+
+/// Where the offsets of groups lie.
+pub fn offsets_dir() -> VolumePath {
+    cluster_dir().join(OFFSETS_DIR)
+}
+
+/// What stays as it is in the name of a group's file.
+const OFFSETS_PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-');
+/// Longest name of a group's file, bytes: its mark in the area, which escapes it again, and a
+/// quarantine copy still have room for what tells them apart.
+const OFFSETS_NAME_MAX: usize = 200;
+
+/// The name of the file of a group: percent-encoded; one that is too long keeps its beginning and
+/// ends in the hash that chooses its slot and one that tells it apart.
+fn offsets_name(group: &str) -> String {
+    let mut name: String = utf8_percent_encode(group, OFFSETS_PLAIN).collect();
+    // Tickets and probes of the owned-file primitive begin so, and are removed.
+    if name.starts_with("t-") {
+        name.replace_range(..1, "%74");
+    }
+    if name.len() + JSON.len() > OFFSETS_NAME_MAX {
+        let bytes = group.as_bytes();
+        let hashes = format!("~{:08x}{:032x}", fnv1a32(bytes), fnv1a128(bytes));
+        name.truncate(OFFSETS_NAME_MAX - JSON.len() - hashes.len());
+        name += &hashes;
+    }
+    name + JSON
+}
+
+/// Whether the name of a group's file holds hashes in place of the whole group.
+pub fn is_hashed(group: &str) -> bool {
+    // No shorter group can reach the longest name.
+    group.len() > OFFSETS_NAME_MAX / 4 && offsets_name(group).contains('~')
+}
+
+/// What the name of a group's file tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OffsetsName {
+    /// The group.
+    Group(String),
+    /// The hash that chooses its slot; the group is in the file.
+    Hashed(u32),
+}
+
+/// Reads the name of a group's file; `None` for other names.
+pub fn offsets_group(name: &str) -> Option<OffsetsName> {
+    let stem = name.strip_suffix(JSON)?;
+    if let Some((_, hashes)) = stem.rsplit_once('~') {
+        let slot = hashes.get(..8).filter(|_| hashes.len() == 40)?;
+        return u32::from_str_radix(slot, 16).ok().map(OffsetsName::Hashed);
+    }
+    let group = percent_decode_str(stem).decode_utf8().ok()?;
+    (offsets_name(&group) == name).then(|| OffsetsName::Group(group.into_owned()))
+}
+
+/// FNV-1a, 128 bits.
+fn fnv1a128(bytes: &[u8]) -> u128 {
+    bytes
+        .iter()
+        .fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+            (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b)
+        })
 }
 
 /// Where copies of damaged files go.
@@ -223,6 +297,18 @@ mod tests {
                 Place::TopicDeleted(id),
                 "__cluster/topics_deleted/12345678-9abc-4def-8123-456789abcdef.json",
             ),
+            (
+                Place::GroupOffsets("my group/1".into()),
+                "__cluster/__consumer_offsets/my%20group%2F1.json",
+            ),
+            (
+                Place::GroupOffsets("t-1-0a".into()),
+                "__cluster/__consumer_offsets/%74-1-0a.json",
+            ),
+            (
+                Place::GroupOffsets(String::new()),
+                "__cluster/__consumer_offsets/.json",
+            ),
             (Place::TopicConfig("a.b".into()), "a.b/.config.json"),
             (Place::TopicId("a_b".into()), "a_b/.topic-id.json"),
             (Place::Manifest("t".into(), 12), "t/12/manifest.json"),
@@ -259,6 +345,26 @@ mod tests {
             "__store/0/manifest.json",
         ] {
             assert_eq!(Place::parse(&path(text)), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn long_groups_are_hashed_and_told_apart() {
+        let long = |last: char| offsets_name(&format!("{}{last}", "\u{e9}".repeat(300)));
+        assert_eq!(long('a').len(), 200);
+        assert_ne!(long('a'), long('b'));
+        let group = format!("{}a", "\u{e9}".repeat(300));
+        let slot = OffsetsName::Hashed(fnv1a32(group.as_bytes()));
+        assert_eq!(offsets_group(&long('a')), Some(slot));
+        for name in [
+            "a b.json",
+            "%61.json",
+            "%zz.json",
+            "a",
+            "~1.json",
+            "t-1-0a.json",
+        ] {
+            assert_eq!(offsets_group(name), None, "{name}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use futures_util::stream::BoxStream;
-use store_adapter::ids::{LeaderEpoch, ShardId};
+use store_adapter::ids::{LeaderEpoch, OwnerEpoch, ShardId};
 use store_adapter::runtime::BoxFuture;
 use uuid::Uuid;
 
@@ -58,6 +58,8 @@ pub trait Catalogue: Send + Sync + Debug + 'static {
     fn is_deleted(&self, id: Uuid) -> bool;
     /// Whether a topic of this name exists but its files are damaged.
     fn is_damaged(&self, name: &str) -> bool;
+    /// The shards of the store that this broker owns, in order, with the epochs to open them with.
+    fn shards(&self) -> Vec<(ShardId, OwnerEpoch)>;
     /// Yields whenever topics may have changed since the last item.
     fn changes(&self) -> BoxStream<'static, ()>;
 }

@@ -20,6 +20,9 @@ pub enum TopicError {
         /// Allowed.
         max: u32,
     },
+    /// The files of the topic of that name are damaged.
+    #[error("{0}")]
+    Damaged(String),
     /// A topic can only grow.
     #[error("{0}")]
     NotMorePartitions(String),
@@ -35,4 +38,13 @@ pub enum TopicError {
     /// It did not happen, or may have; trying again finds out.
     #[error("the volume did not take it: {0}")]
     Unavailable(String),
+}
+
+/// Why there is no topic of a name to be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoTopic {
+    /// There is none.
+    Unknown,
+    /// There is one, whose files are damaged: it may be there again when they were restored.
+    Damaged,
 }

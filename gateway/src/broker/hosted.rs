@@ -12,7 +12,7 @@ use store_adapter::runtime::BoxFuture;
 use store_adapter::store::StoreError;
 use uuid::Uuid;
 
-use super::{Broker, CatalogueTopic, TopicError};
+use super::{Broker, CatalogueTopic, NoTopic, TopicError};
 use crate::partition::validate::TopicRules;
 use crate::partition::{AppendError, Lane, Partition};
 use crate::topic_config;
@@ -39,14 +39,26 @@ pub struct HostedTopic {
     pub configs: BTreeMap<String, String>,
     /// What its batches must be like.
     pub rules: TopicRules,
-    /// Its partitions; an error where one could not be opened.
-    pub partitions: Vec<Result<Arc<Partition>, AppendError>>,
+    /// Its partitions, also those that their storage does not serve.
+    pub partitions: Vec<Arc<Partition>>,
+    /// The shard of each partition.
+    pub(super) shards: Vec<ShardId>,
 }
 
 impl HostedTopic {
-    /// A partition by its number; `None` when the topic has none of that number.
+    /// A partition by its number, whether it serves or not; `None` when the topic has none of
+    /// that number.
+    pub fn any_partition(&self, index: i32) -> Option<&Arc<Partition>> {
+        self.partitions.get(usize::try_from(index).ok()?)
+    }
+
+    /// A partition by its number, or why it does not serve.
     pub fn partition(&self, index: i32) -> Option<Result<Arc<Partition>, AppendError>> {
-        self.partitions.get(usize::try_from(index).ok()?).cloned()
+        let partition = self.any_partition(index)?;
+        Some(match partition.unavailable() {
+            None => Ok(partition.clone()),
+            Some(error) => Err(error),
+        })
     }
 
     /// Whether it is served as the catalogue has it.
@@ -71,14 +83,12 @@ pub(super) struct Hosted {
 }
 
 impl Hosted {
-    /// Every partition that is open, in order of topic names.
+    /// Every partition, in order of topic names.
     pub(super) fn partitions(&self) -> Vec<Arc<Partition>> {
         let topics = self.topics.read();
+        let topics = topics.by_name.values();
         topics
-            .by_name
-            .values()
-            .flat_map(|topic| topic.partitions.iter())
-            .filter_map(|partition| partition.as_ref().ok().cloned())
+            .flat_map(|topic| topic.partitions.iter().cloned())
             .collect()
     }
 
@@ -108,6 +118,17 @@ impl Broker {
     /// A topic by name.
     pub fn topic_by_name(&self, name: &StrBytes) -> Option<Arc<HostedTopic>> {
         self.hosted.topics.read().by_name.get(name).cloned()
+    }
+
+    /// A topic by name, or why there is none.
+    pub fn find_topic(&self, name: &StrBytes) -> Result<Arc<HostedTopic>, NoTopic> {
+        self.topic_by_name(name).ok_or_else(|| {
+            if self.catalogue.is_damaged(name) {
+                NoTopic::Damaged
+            } else {
+                NoTopic::Unknown
+            }
+        })
     }
 
     /// A topic by id.
@@ -178,7 +199,7 @@ impl Broker {
         let Some(topic) = self.hosted.remove(id) else {
             return;
         };
-        for partition in topic.partitions.iter().flatten() {
+        for partition in &topic.partitions {
             partition.close(AppendError::NotLeader);
         }
         if let Err(error) = self.store.delete(id).await {
@@ -264,7 +285,7 @@ impl Broker {
     }
 
     /// Serves a topic as the catalogue has it now, with what is open of it.
-    fn serve(&self, topic: CatalogueTopic, partitions: Vec<Result<Arc<Partition>, AppendError>>) {
+    fn serve(&self, topic: CatalogueTopic, partitions: Vec<Arc<Partition>>) {
         let rules = topic_config::rules(&self.config.topic_defaults, &topic.configs)
             .unwrap_or_else(|error| {
                 tracing::warn!(topic = topic.name, %error, "stored topic config without effect");
@@ -276,6 +297,7 @@ impl Broker {
             configs: topic.configs,
             rules,
             partitions,
+            shards: topic.partitions.iter().map(|(shard, _)| *shard).collect(),
         });
     }
 
@@ -289,13 +311,9 @@ impl Broker {
     }
 
     /// Opens the partitions of a topic from number `from` on.
-    async fn open_partitions(
-        &self,
-        topic: &CatalogueTopic,
-        from: usize,
-    ) -> Vec<Result<Arc<Partition>, AppendError>> {
+    async fn open_partitions(&self, topic: &CatalogueTopic, from: usize) -> Vec<Arc<Partition>> {
         let name: Arc<str> = topic.name.as_str().into();
-        let opening: FuturesOrdered<_> = (0_u32..)
+        let partitions: Vec<_> = (0_u32..)
             .zip(&topic.partitions)
             .skip(from)
             .map(|(partition, (shard, epoch))| {
@@ -303,24 +321,37 @@ impl Broker {
                     topic: topic.id,
                     partition,
                 };
-                let (name, shard, epoch) = (name.clone(), *shard, *epoch);
-                async move {
-                    self.store.create(id, &name, shard).await?;
-                    let deps = self.deps(self.lane(shard));
-                    let expiration = self.config.producer_id_expiration_ms;
-                    Partition::open(id, name, epoch, expiration, deps).await
-                }
+                let deps = self.deps(self.lane(*shard));
+                let expiration = self.config.producer_id_expiration_ms;
+                Partition::unopened(id, name.clone(), *epoch, expiration, deps)
             })
             .collect();
-        opening
-            .map(|opened: Result<Arc<Partition>, StoreError>| {
-                opened.map_err(|error| {
-                    tracing::error!(topic = &*name, %error, "partition not opened");
-                    AppendError::from(error)
-                })
-            })
-            .collect()
-            .await
+        let opening = partitions.iter().zip(topic.partitions.iter().skip(from));
+        let opening: FuturesOrdered<_> = opening
+            .map(|(partition, (shard, _))| self.open_partition(partition, *shard))
+            .collect();
+        for (opened, partition) in opening.collect::<Vec<_>>().await.iter().zip(&partitions) {
+            if let Err(error) = opened {
+                let partition = partition.id().partition;
+                tracing::error!(topic = &*name, partition, %error, "partition not opened");
+                self.repair.notify_one();
+            }
+        }
+        partitions
+    }
+
+    /// Opens a partition, with its log if there is none yet.
+    pub(super) async fn open_partition(
+        &self,
+        partition: &Partition,
+        shard: ShardId,
+    ) -> Result<(), StoreError> {
+        let created = self.store.create(partition.id(), partition.topic(), shard);
+        if let Err(error) = created.await {
+            partition.not_opened(&error);
+            return Err(error);
+        }
+        partition.reopen().await
     }
 
     fn lane(&self, shard: ShardId) -> Lane {

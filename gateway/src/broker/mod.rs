@@ -6,27 +6,32 @@ mod catalogue;
 mod error;
 mod hosted;
 mod node;
+mod repair;
 
 use std::future::Future;
 use std::sync::Arc;
 
+use coordinator::service::groups::{GroupConfig, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{Catalogue, CatalogueTopic};
-pub use error::TopicError;
+pub use error::{NoTopic, TopicError};
 pub use hosted::{HostedTopic, NewTopic};
 pub use node::{NodeCatalogue, NodeSnapshots};
+pub use repair::{Condition, report_opened};
 
 use self::hosted::Hosted;
+use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
-use crate::metrics::ProduceClassified;
+use crate::metrics::{ProduceClassified, StoreRefusals};
 use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
 
 /// What of the configuration the broker's services use.
@@ -38,6 +43,8 @@ pub struct BrokerConfig {
     pub auto_create_topics: bool,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: usize,
+    /// `queued.max.response.bytes`.
+    pub queued_response_bytes: usize,
     /// `max.incremental.fetch.session.cache.slots`.
     pub fetch_session_slots: usize,
     /// `producer.id.expiration.ms`.
@@ -46,6 +53,8 @@ pub struct BrokerConfig {
     pub producer_id_check_interval: std::time::Duration,
     /// Rules of topics that set none of their own.
     pub topic_defaults: crate::partition::validate::TopicRules,
+    /// Groups.
+    pub groups: GroupConfig,
     /// Every key as it was given, for DescribeConfigs.
     pub settings: Arc<crate::config::Settings>,
 }
@@ -78,6 +87,10 @@ pub struct BrokerParts {
     pub store: Arc<dyn LogStore>,
     /// Producer ids.
     pub producer_ids: ProducerIds,
+    /// Groups that this broker coordinates.
+    pub groups: Groups,
+    /// Their offsets.
+    pub offsets: Offsets,
     /// Snapshot files.
     pub snapshots: Arc<dyn SnapshotFiles>,
 }
@@ -93,11 +106,17 @@ pub struct Broker {
     catalogue: Arc<dyn Catalogue>,
     store: Arc<dyn LogStore>,
     producer_ids: ProducerIds,
+    groups: Groups,
+    offsets: Offsets,
     snapshots: Arc<dyn SnapshotFiles>,
     sessions: Mutex<FetchSessions>,
+    answers: AnswerBudget,
     hosted: Hosted,
     stopping: CancellationToken,
     classified: Arc<ProduceClassified>,
+    refusals: Arc<StoreRefusals>,
+    /// Told when something closed that may be opened again.
+    repair: Arc<Notify>,
 }
 
 impl Broker {
@@ -116,6 +135,7 @@ impl Broker {
             .collect();
         let broker = Arc::new(Self {
             sessions: Mutex::new(FetchSessions::new(parts.config.fetch_session_slots)),
+            answers: AnswerBudget::new(parts.config.queued_response_bytes),
             env: parts.env,
             id: parts.id,
             cluster_id: StrBytes::from_string(parts.cluster_id),
@@ -124,14 +144,19 @@ impl Broker {
             catalogue: parts.catalogue,
             store: parts.store,
             producer_ids: parts.producer_ids,
+            groups: parts.groups,
+            offsets: parts.offsets,
             snapshots: parts.snapshots,
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
             classified: Arc::default(),
+            refusals: Arc::default(),
+            repair: Arc::default(),
         });
         broker.host_catalogue().await;
         broker.start_following();
         broker.start_expiry();
+        broker.start_repair();
         broker
     }
 
@@ -144,9 +169,11 @@ impl Broker {
         crate::handlers::dispatch(self, context, request)
     }
 
-    /// Answers long polls with what there is, and refuses to open anything new.
+    /// Answers long polls with what there is, sends members of groups away, and refuses to open
+    /// anything new.
     pub fn begin_stop(&self) {
         self.stopping.cancel();
+        self.groups.stop();
     }
 
     /// Writes snapshots of what changed, and closes the store. Requests must be drained.
@@ -195,14 +222,34 @@ impl Broker {
         &self.sessions
     }
 
+    /// The bytes that Fetch answers may hold.
+    pub fn answers(&self) -> &AnswerBudget {
+        &self.answers
+    }
+
     /// Batches of Produce by their class.
     pub fn produce_classified(&self) -> &Arc<ProduceClassified> {
         &self.classified
     }
 
+    /// What the store refused, by cause.
+    pub fn store_refusals(&self) -> &Arc<StoreRefusals> {
+        &self.refusals
+    }
+
     /// Producer ids.
     pub(crate) fn producer_ids(&self) -> &ProducerIds {
         &self.producer_ids
+    }
+
+    /// Groups.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// Offsets of groups.
+    pub fn offsets(&self) -> &Offsets {
+        &self.offsets
     }
 
     /// The advertised address of a listener: the one that the client used.
@@ -245,6 +292,8 @@ impl Broker {
             lane,
             snapshots: self.snapshots.clone(),
             classified: self.classified.clone(),
+            refusals: self.refusals.clone(),
+            repair: self.repair.clone(),
         }
     }
 }

@@ -9,7 +9,7 @@ use coordinator::volume::format::{
     Extra, Manifest, ProducerSnapshot, Restored, TxnIndexSnapshot, Writer, restore,
 };
 use futures_util::stream::{self, BoxStream};
-use store_adapter::ids::{LeaderEpoch, LogId};
+use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use store_adapter::runtime::BoxFuture;
 use uuid::Uuid;
 
@@ -36,9 +36,10 @@ impl From<cluster::TopicError> for TopicError {
             cluster::TopicError::ConfigsTooLarge { .. } => Self::InvalidConfig(text),
             cluster::TopicError::UnknownId { .. } => Self::Unknown,
             cluster::TopicError::NotController => Self::NotController,
-            cluster::TopicError::Damaged { .. }
-            | cluster::TopicError::Unavailable(_)
-            | cluster::TopicError::Stopped => Self::Unavailable(text),
+            cluster::TopicError::Damaged { .. } => Self::Damaged(text),
+            cluster::TopicError::Unavailable(_) | cluster::TopicError::Stopped => {
+                Self::Unavailable(text)
+            }
         }
     }
 }
@@ -133,6 +134,10 @@ impl Catalogue for NodeCatalogue {
 
     fn is_damaged(&self, name: &str) -> bool {
         self.0.view().topics.is_damaged(name)
+    }
+
+    fn shards(&self) -> Vec<(ShardId, OwnerEpoch)> {
+        self.0.shards()
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {

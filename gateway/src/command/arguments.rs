@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use gateway::config::{ConfigError, Origin, Settings, read_environment, read_file};
 
+use super::group::Group;
+
 /// Kafka protocol gateway in front of a log store.
 #[derive(Debug, Parser)]
 #[command(name = "fencepost", version, args_conflicts_with_subcommands = true)]
@@ -16,9 +18,11 @@ pub(super) struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Run a broker; this is what happens without a command, too
     Serve(Serve),
+    /// Consumer groups of a cluster
+    Group(Group),
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -55,11 +59,9 @@ pub(super) struct Serve {
 }
 
 impl Arguments {
-    pub(super) fn serve(self) -> Serve {
-        match self.command {
-            Some(Command::Serve(serve)) => serve,
-            None => self.serve,
-        }
+    /// What is to be done; without a command, a broker is run.
+    pub(super) fn command(self) -> Command {
+        self.command.unwrap_or(Command::Serve(self.serve))
     }
 }
 
@@ -108,7 +110,10 @@ mod tests {
 
     fn serve(arguments: &[&str]) -> Serve {
         let arguments = std::iter::once(&"fencepost").chain(arguments);
-        Arguments::try_parse_from(arguments).unwrap().serve()
+        match Arguments::try_parse_from(arguments).unwrap().command() {
+            Command::Serve(serve) => serve,
+            Command::Group(group) => panic!("{group:?}"),
+        }
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! The command: arguments, logs, banner, signals, exit codes.
 //!
-//! Exit codes: 0 after an orderly stop; 1 when the broker could not start, or was taken over;
-//! 2 for a wrong argument or configuration.
+//! Exit codes of `serve`: 0 after an orderly stop; 1 when the broker could not start, or was taken
+//! over; 2 for a wrong argument or configuration. Those of the others: `output`.
 
 mod arguments;
 mod banner;
+mod client;
+mod group;
 mod logging;
+mod output;
 
+use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -15,7 +19,8 @@ use gateway::config::{Config, ConfigError};
 use gateway::{Addresses, Gateway};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use arguments::Arguments;
+use arguments::{Arguments, Command};
+use output::Failure;
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
@@ -23,7 +28,10 @@ const USAGE: u8 = 2;
 /// Runs the command to its end.
 pub(crate) fn run() -> ExitCode {
     // Wrong arguments end the process here, with code 2.
-    let arguments = Arguments::parse().serve();
+    let arguments = match Arguments::parse().command() {
+        Command::Serve(serve) => serve,
+        Command::Group(group) => return ask(group.run()),
+    };
     let configured = arguments.settings(std::env::vars()).and_then(|settings| {
         let config = Config::new(&settings)?;
         logging::start(&config, &settings)?;
@@ -36,6 +44,18 @@ pub(crate) fn run() -> ExitCode {
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// Runs a command that asks a broker.
+fn ask(answer: impl Future<Output = Result<String, Failure>>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let outcome = match runtime {
+        Ok(runtime) => runtime.block_on(answer),
+        Err(error) => Err(Failure::Refused(format!("cannot start: {error}"))),
+    };
+    output::finish(outcome)
 }
 
 fn serve(config: Config, print_addresses: bool) -> ExitCode {

@@ -2,7 +2,11 @@
 //!
 //! Kafka's keys keep Kafka's names, and its defaults unless the row says otherwise.
 
-use super::ignored::{FAMILIES, NO_CLASSES, NO_RECOMPRESSION, NO_THREADS, PLAINTEXT};
+mod lookup;
+
+pub use lookup::{closest, find, ignored_because};
+
+use super::ignored::{NO_CLASSES, NO_RECOMPRESSION, NO_THREADS, PLAINTEXT};
 
 /// What a value may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +70,10 @@ pub struct Key {
 const MILLIS: Kind = Kind::Int {
     min: 1,
     max: i64::MAX,
+};
+const GROUP_MILLIS: Kind = Kind::Int {
+    min: 0,
+    max: i32::MAX as i64,
 };
 const COUNT: Kind = Kind::Int {
     min: 1,
@@ -201,6 +209,14 @@ pub const KEYS: &[Key] = &[
         "1048588",
         "Largest batch, as sent, with its header.",
     ),
+    used(
+        "validate",
+        Kind::Choice(&["header", "full"]),
+        "header",
+        "How compressed batches are judged: by their header, or unpacked (at most 64 MiB each) and \
+         record by record, as Kafka does. Uncompressed ones are always walked. (A key of this \
+         broker.)",
+    ),
     Key {
         aliases: &["message.timestamp.type"],
         ..used(
@@ -259,6 +275,50 @@ pub const KEYS: &[Key] = &[
         "How often that is looked for.",
     ),
     used(
+        "group.initial.rebalance.delay.ms",
+        GROUP_MILLIS,
+        "3000",
+        "How long the first members of an empty group wait for others, again with each that comes, \
+         up to their rebalance timeout.",
+    ),
+    used(
+        "group.min.session.timeout.ms",
+        GROUP_MILLIS,
+        "6000",
+        "Shortest session timeout that a member may ask for.",
+    ),
+    used(
+        "group.max.session.timeout.ms",
+        GROUP_MILLIS,
+        "1800000",
+        "Longest session timeout that a member may ask for.",
+    ),
+    used(
+        "group.max.size",
+        COUNT,
+        "2147483647",
+        "Members of a group; more are refused.",
+    ),
+    used(
+        "offset.metadata.max.bytes",
+        COUNT,
+        "4096",
+        "Longest metadata of a committed offset, bytes.",
+    ),
+    used(
+        "offsets.retention.minutes",
+        COUNT,
+        "10080",
+        "How long offsets are kept when a group has no members, or does not consume the topic any \
+         more; of a group that never had members, since their commit.",
+    ),
+    used(
+        "offsets.retention.check.interval.ms",
+        MILLIS,
+        "600000",
+        "How often that is looked for.",
+    ),
+    used(
         "fetch.max.bytes",
         Kind::Int {
             min: 1024,
@@ -295,6 +355,19 @@ pub const KEYS: &[Key] = &[
         "67108864",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
          -1 is the default here: there is always a limit. (Kafka's default is none.)",
+    ),
+    used(
+        "queued.max.response.bytes",
+        Kind::Int {
+            min: -1,
+            max: 1 << 40,
+        },
+        "134217728",
+        "Bytes of Fetch answers in memory, over all connections, counted as they are sent; they \
+         may take twice as many. With little left, answers are smaller; with none, a Fetch waits \
+         for `max.wait.ms` of its client and answers without records, and a connection that \
+         takes less than 64 KiB of its answers in 5 s is closed. One first batch at a time is \
+         read beyond it. -1 is the default. Not a key of Kafka's.",
     ),
     used(
         "max.connections",
@@ -408,51 +481,3 @@ pub const KEYS: &[Key] = &[
         "requests are limited by bytes",
     ),
 ];
-
-/// The row of a name or alias.
-pub fn find(name: &str) -> Option<&'static Key> {
-    KEYS.iter()
-        .find(|key| key.name == name || key.aliases.contains(&name))
-}
-
-/// Why a key of Kafka's has no effect, if it is one and has none.
-pub fn ignored_because(name: &str) -> Option<&'static str> {
-    match find(name) {
-        Some(key) => match key.effect {
-            Effect::Used => None,
-            Effect::Ignored(why) => Some(why),
-        },
-        None => FAMILIES
-            .iter()
-            .find(|(prefix, _)| name.starts_with(prefix))
-            .map(|(_, why)| *why),
-    }
-}
-
-/// The known name that `name` is most likely a typing mistake of.
-pub fn closest(name: &str) -> Option<&'static str> {
-    let names = KEYS
-        .iter()
-        .flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied()));
-    names
-        .map(|known| (distance(name, known), known))
-        .filter(|(distance, known)| *distance <= 1 + known.len() / 6)
-        .min()
-        .map(|(_, known)| known)
-}
-
-/// Insertions, deletions and substitutions between two names.
-fn distance(a: &str, b: &str) -> usize {
-    let b = b.as_bytes();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
-}

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator::machine::group::classic::ClassicConfig;
+use coordinator::service::groups::{GroupConfig, OffsetConfig};
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::FlushPolicy;
 
@@ -109,7 +111,7 @@ impl Config {
                 write_stall: millis("connections.write.stall.ms")?,
             },
             frame_max: settings.number("socket.request.max.bytes")?,
-            queued_bytes: queued_bytes(settings)?,
+            queued_bytes: queued_bytes(settings, "queued.max.request.bytes")?,
             drain: millis("shutdown.drain.ms")?,
             log_format: match settings.get("logging.format").value.as_str() {
                 "pretty" => LogFormat::Pretty,
@@ -154,6 +156,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
         num_partitions: settings.number("num.partitions")?,
         auto_create_topics: settings.is("auto.create.topics.enable"),
         fetch_max_bytes: settings.number("fetch.max.bytes")?,
+        queued_response_bytes: queued_bytes(settings, "queued.max.response.bytes")?,
         fetch_session_slots: settings.number("max.incremental.fetch.session.cache.slots")?,
         producer_id_expiration_ms: settings.number("producer.id.expiration.ms")?,
         producer_id_check_interval: Duration::from_millis(
@@ -168,6 +171,33 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             timestamp_before_max_ms: settings.number("log.message.timestamp.before.max.ms")?,
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
             compact: false,
+            unpack: settings.get("validate").value == "full",
+        },
+        groups: groups(settings)?,
+    })
+}
+
+fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
+    let min_session_timeout_ms = settings.number("group.min.session.timeout.ms")?;
+    let max_session_timeout_ms = settings.number("group.max.session.timeout.ms")?;
+    if min_session_timeout_ms > max_session_timeout_ms {
+        let allowed = "at least group.min.session.timeout.ms";
+        return Err(settings.refuse("group.max.session.timeout.ms", allowed));
+    }
+    Ok(GroupConfig {
+        classic: ClassicConfig {
+            initial_rebalance_delay_ms: settings.number("group.initial.rebalance.delay.ms")?,
+            min_session_timeout_ms,
+            max_session_timeout_ms,
+            max_size: settings.number("group.max.size")?,
+        },
+        offsets: OffsetConfig {
+            metadata_max_bytes: settings.number("offset.metadata.max.bytes")?,
+            retention_ms: settings.number::<i64>("offsets.retention.minutes")? * 60_000,
+            retention_check_interval: Duration::from_millis(
+                settings.number("offsets.retention.check.interval.ms")?,
+            ),
+            producer_id_expiration_ms: settings.number("producer.id.expiration.ms")?,
         },
         settings: Arc::new(settings.clone()),
     })
@@ -195,15 +225,14 @@ fn store(settings: &Settings) -> Result<(StoreKind, PathBuf), ConfigError> {
     }
 }
 
-fn queued_bytes(settings: &Settings) -> Result<usize, ConfigError> {
-    const DEFAULT: usize = 64 << 20;
-    match settings.number::<i64>("queued.max.request.bytes")? {
-        -1 => Ok(DEFAULT),
-        bytes if bytes < 1 << 20 => {
-            Err(settings.refuse("queued.max.request.bytes", "-1 or at least 1048576"))
-        }
-        bytes => Ok(usize::try_from(bytes).unwrap_or(DEFAULT)),
-    }
+/// A budget in bytes; -1 is its default.
+fn queued_bytes(settings: &Settings, key: &str) -> Result<usize, ConfigError> {
+    let bytes = match settings.number::<i64>(key)? {
+        -1 => keys::find(key).and_then(|key| key.default.parse().ok()),
+        bytes if bytes < 1 << 20 => None,
+        bytes => usize::try_from(bytes).ok(),
+    };
+    bytes.ok_or_else(|| settings.refuse(key, "-1 or at least 1048576"))
 }
 
 fn admin(settings: &Settings) -> Result<SocketAddr, ConfigError> {

@@ -35,6 +35,7 @@ fn defaults_are_those_of_kafka_and_design() {
     );
     assert_eq!(config.broker.fetch_max_bytes, 57_671_680);
     assert_eq!(config.broker.fetch_session_slots, 1000);
+    assert_eq!(config.broker.queued_response_bytes, 128 << 20);
     assert_eq!(config.broker.topic_defaults.max_message_bytes, 1_048_588);
     assert_eq!(
         config.broker.topic_defaults.timestamp_after_max_ms,

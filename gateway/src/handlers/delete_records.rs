@@ -50,9 +50,7 @@ async fn one(
     topic: &TopicName,
     asked: &DeleteRecordsPartition,
 ) -> Result<i64, ResponseError> {
-    let hosted = broker
-        .topic_by_name(topic)
-        .ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let hosted = broker.find_topic(topic).map_err(error_code::no_topic)?;
     let partition = hosted
         .partition(asked.partition_index)
         .ok_or(ResponseError::UnknownTopicOrPartition)?

@@ -46,9 +46,7 @@ async fn one(broker: &Arc<Broker>, name: Option<TopicName>, id: Uuid) -> Deletab
     let mut result = DeletableTopicResult::default();
     result.topic_id = id;
     let found = match (&name, id.is_nil()) {
-        (Some(name), true) => broker
-            .topic_by_name(name)
-            .ok_or(ResponseError::UnknownTopicOrPartition),
+        (Some(name), true) => broker.find_topic(name).map_err(error_code::no_topic),
         (None, false) => broker.topic_by_id(id).ok_or(ResponseError::UnknownTopicId),
         _ => Err(ResponseError::InvalidRequest),
     };

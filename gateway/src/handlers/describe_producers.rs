@@ -51,9 +51,9 @@ fn producers(
     if !broker.valid_topic_name(topic) {
         return Err(ResponseError::InvalidTopicException);
     }
-    let partition = broker
-        .topic_by_name(topic)
-        .and_then(|topic| topic.partition(index))
+    let hosted = broker.find_topic(topic).map_err(error_code::no_topic)?;
+    let partition = hosted
+        .partition(index)
         .ok_or(ResponseError::UnknownTopicOrPartition)?
         .map_err(|error| error_code::unavailable_partition(&error))?;
     let image = partition.snapshot().image;

@@ -141,7 +141,11 @@ fn cursor(name: &StrBytes, partition: usize) -> Cursor {
 
 fn unknown(broker: &Broker, name: &StrBytes) -> DescribeTopicPartitionsResponseTopic {
     let code = if broker.valid_topic_name(name) {
-        ResponseError::UnknownTopicOrPartition
+        broker
+            .find_topic(name)
+            .map_or_else(error_code::no_topic_in_metadata, |_| {
+                ResponseError::UnknownTopicOrPartition
+            })
     } else {
         ResponseError::InvalidTopicException
     };
@@ -177,12 +181,12 @@ fn describe(
         // No replica can be behind, so none is waited for.
         partition.eligible_leader_replicas = Some(Vec::new());
         partition.last_known_elr = Some(Vec::new());
-        match slot {
-            Ok(led) => {
-                partition.leader_epoch = i32::try_from(led.epoch().0).unwrap_or(i32::MAX);
+        match slot.unavailable() {
+            None => {
+                partition.leader_epoch = i32::try_from(slot.epoch().0).unwrap_or(i32::MAX);
             }
-            Err(error) => {
-                partition.error_code = error_code::unavailable_partition(error).code();
+            Some(error) => {
+                partition.error_code = error_code::unavailable_partition(&error).code();
                 partition.leader_id = BrokerId(-1);
                 partition.isr_nodes = Vec::new();
                 partition.offline_replicas = vec![this];

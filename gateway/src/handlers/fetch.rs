@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{Either, select, select_all};
+use futures_util::future::select_all;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
 use uuid::Uuid;
 
+use crate::answer_budget::{AnswerBudget, AnswerRoom};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
 use crate::error_code;
@@ -64,14 +65,10 @@ pub(crate) fn handle(
         let session_id = plan.session_id;
         let incremental = plan.incremental;
         let targets = targets(&broker, plan, by_id);
-        let read = poll(&broker, &targets, limits).await;
-        ApiResponse::Fetch(Box::new(assemble(
-            &broker,
-            session_id,
-            incremental,
-            targets,
-            read,
-        )))
+        let look = poll(&broker, &targets, limits).await;
+        let mut reply = assemble(&broker, session_id, incremental, targets, look.replies);
+        reply.room = look.room;
+        ApiResponse::Fetch(Box::new(reply))
     }))
 }
 
@@ -138,9 +135,10 @@ fn refused(error: SessionError) -> ApiResponse {
 fn targets(broker: &Broker, plan: FetchPlan, by_id: bool) -> Vec<Target> {
     let find = |key: &FetchKey| {
         if by_id {
-            broker.topic_by_id(key.topic_id)
+            let topic = broker.topic_by_id(key.topic_id);
+            topic.ok_or(ResponseError::UnknownTopicId)
         } else {
-            broker.topic_by_name(&key.name)
+            broker.find_topic(&key.name).map_err(error_code::no_topic)
         }
     };
     plan.wishes
@@ -148,9 +146,8 @@ fn targets(broker: &Broker, plan: FetchPlan, by_id: bool) -> Vec<Target> {
         .map(|(key, wish)| {
             let topic = find(&key);
             let partition = match &topic {
-                None if by_id => Err(ResponseError::UnknownTopicId),
-                None => Err(ResponseError::UnknownTopicOrPartition),
-                Some(topic) => match topic.partition(key.partition) {
+                Err(code) => Err(*code),
+                Ok(topic) => match topic.partition(key.partition) {
                     None => Err(ResponseError::UnknownTopicOrPartition),
                     Some(led) => led.map_err(|e| error_code::unavailable_partition(&e)),
                 },
@@ -158,52 +155,122 @@ fn targets(broker: &Broker, plan: FetchPlan, by_id: bool) -> Vec<Target> {
             Target {
                 key,
                 wish,
-                topic,
+                topic: topic.ok(),
                 partition,
             }
         })
         .collect()
 }
 
-/// Reads, and while there is too little and no error, waits for more.
-async fn poll(broker: &Broker, targets: &[Target], limits: Limits) -> Vec<FetchPartitionReply> {
+/// What one look at the partitions gave.
+struct Look {
+    replies: Vec<FetchPartitionReply>,
+    /// Bytes of records.
+    bytes: usize,
+    room: AnswerRoom,
+    /// Records were left out for lack of room: how many bytes would do.
+    starved: Option<usize>,
+    /// More may be there than the room allowed.
+    cut: bool,
+}
+
+/// Reads, and while there is too little and no error, waits for more. Nothing is held meanwhile:
+/// what there is when the time has passed is read again.
+async fn poll(broker: &Broker, targets: &[Target], limits: Limits) -> Look {
     let mut deadline = broker.env().clock.sleep(limits.max_wait);
+    let mut last = limits.max_wait.is_zero();
+    let mut least = 0;
     loop {
         // Subscribed before the read, so that nothing between the two is missed.
         let mut watches: Vec<_> = targets
             .iter()
             .filter_map(|target| target.partition.as_ref().ok().map(|led| led.watch()))
             .collect();
-        let replies = read_all(targets, limits).await;
-        let bytes: usize = replies
-            .iter()
-            .flat_map(|reply| &reply.records)
-            .map(Bytes::len)
-            .sum();
-        let settled = replies
+        let mut released = broker.answers().watch();
+        let look = look(broker.answers(), targets, limits, least).await;
+        let settled = look
+            .replies
             .iter()
             .any(|reply| reply.error_code != 0 || reply.diverging_epoch.is_some());
-        let enough = bytes >= limits.min_bytes;
-        if enough || settled || limits.max_wait.is_zero() || watches.is_empty() {
-            return replies;
+        let enough = look.bytes >= limits.min_bytes && look.starved.is_none();
+        if enough || look.cut || settled || last || watches.is_empty() {
+            return look;
         }
+        least = look.starved.unwrap_or(0);
+        let starved = look.starved.is_some();
+        drop(look);
         let changed = select_all(watches.iter_mut().map(|watch| Box::pin(watch.changed())));
-        let stopping = Box::pin(broker.stopping());
-        match select(select(changed, stopping), deadline).await {
-            Either::Left((Either::Left(_), timer)) => deadline = timer,
-            // The broker stops: answer with what there is.
-            Either::Left((Either::Right(_), _)) | Either::Right(_) => return replies,
+        tokio::select! {
+            biased;
+            // The broker stops, or the time has passed: answer with what there is.
+            () = broker.stopping() => last = true,
+            () = &mut deadline => last = true,
+            _ = changed => {}
+            () = broker.answers().released(&mut released), if starved => {}
         }
     }
 }
 
-async fn read_all(targets: &[Target], limits: Limits) -> Vec<FetchPartitionReply> {
+/// Reads as much as there is room for; without records if there is none.
+async fn look(
+    answers: &AnswerBudget,
+    targets: &[Target],
+    mut limits: Limits,
+    least: usize,
+) -> Look {
+    let mut starved = None;
+    let wanted = wanted(targets, limits);
+    if let Some(wanted) = wanted {
+        starved = Some(least);
+        if let Some(mut room) = answers.take(wanted, least) {
+            limits.max_bytes = limits.max_bytes.min(room.limit());
+            let replies = read_all(targets, limits, true).await;
+            let bytes = replies.iter().flat_map(|reply| &reply.records);
+            let bytes: usize = bytes.map(Bytes::len).sum();
+            let limit = room.limit();
+            if room.fit(bytes) {
+                return Look {
+                    replies,
+                    bytes,
+                    room: room.into(),
+                    starved: None,
+                    cut: limit < wanted && bytes > 0 && bytes >= limit / 2,
+                };
+            }
+            starved = Some(bytes);
+        }
+    }
+    Look {
+        replies: read_all(targets, limits, false).await,
+        bytes: 0,
+        room: AnswerRoom::default(),
+        starved,
+        cut: false,
+    }
+}
+
+/// Bytes that the records of an answer may have, going by the limits; `None` without any.
+fn wanted(targets: &[Target], limits: Limits) -> Option<usize> {
+    let readable = targets.iter().filter(|target| {
+        let led = target.partition.as_ref().ok();
+        led.is_some_and(|led| target.wish.fetch_offset < led.readable_end(limits.isolation))
+    });
+    let bytes = |target: &Target| usize::try_from(target.wish.max_bytes).unwrap_or(0);
+    let sums = readable.map(bytes).reduce(usize::saturating_add);
+    sums.map(|sum| sum.min(limits.max_bytes).max(1))
+}
+
+async fn read_all(targets: &[Target], limits: Limits, records: bool) -> Vec<FetchPartitionReply> {
     let mut left = limits.max_bytes;
     let mut any = false;
     let mut replies = Vec::with_capacity(targets.len());
     for target in targets {
         let reply = match &target.partition {
-            Ok(partition) => read_one(partition, target, limits, left, any).await,
+            Ok(partition) => {
+                // Without records only what needs no reading is answered.
+                let left = records.then_some(left);
+                read_one(partition, target, limits, left, any).await
+            }
             Err(code) => Err(*code),
         };
         let reply = reply.unwrap_or_else(|code| failed(target.key.partition, code));
@@ -219,7 +286,7 @@ async fn read_one(
     partition: &Partition,
     target: &Target,
     limits: Limits,
-    left: usize,
+    left: Option<usize>,
     any: bool,
 ) -> Result<FetchPartitionReply, ResponseError> {
     let wish = &target.wish;
@@ -231,6 +298,11 @@ async fn read_one(
         reply.diverging_epoch = Some((end.epoch, end.end_offset));
         return Ok(reply);
     }
+    let Some(left) = left else {
+        let visible = partition.visible_from(wish.fetch_offset);
+        let visible = visible.map_err(|error| error_code::read(&error))?;
+        return Ok(reply(target.key.partition, visible, limits.isolation));
+    };
     let limit = usize::try_from(wish.max_bytes).unwrap_or(0).min(left);
     if any && limit == 0 {
         let visible = partition.visible();
@@ -346,6 +418,6 @@ fn assemble(
         error_code: 0,
         session_id,
         topics,
-        node_endpoints: Vec::new(),
+        ..FetchReply::default()
     }
 }

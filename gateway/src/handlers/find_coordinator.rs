@@ -1,10 +1,13 @@
 //! FindCoordinator (key 10), versions 0 to 6. v1 key types; v4 several keys; v6 share groups.
 //!
-//! Groups and transactional ids have no coordinator yet: 15, which clients retry. Share groups
-//! need v6, else 42; an unknown key type is 42.
+//! A group is coordinated by the owner of its slot: the answer has the address of the listener
+//! that the client used. A group whose owner is not known, transactional ids and share groups have
+//! no coordinator yet: 15, which clients retry. Share groups need v6, else 42; an unknown key type
+//! is 42.
 
 use std::sync::Arc;
 
+use coordinator::service::groups::Route;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::{BrokerId, FindCoordinatorRequest, FindCoordinatorResponse};
@@ -13,42 +16,52 @@ use kafka_protocol::protocol::StrBytes;
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 
+const KEY_TYPE_GROUP: i8 = 0;
+const KEY_TYPE_TRANSACTION: i8 = 1;
 const KEY_TYPE_SHARE: i8 = 2;
 
 pub(crate) fn handle(
-    _broker: &Arc<Broker>,
+    broker: &Arc<Broker>,
     context: &RequestContext,
     request: &FindCoordinatorRequest,
 ) -> Staged<ApiResponse> {
-    let code = match request.key_type {
-        0 | 1 => ResponseError::CoordinatorNotAvailable,
+    let find = |key: &StrBytes| find(broker, context, request.key_type, key);
+    let mut response = FindCoordinatorResponse::default();
+    if context.version >= 4 {
+        response.coordinators = request.coordinator_keys.iter().map(find).collect();
+    } else {
+        let found = find(&request.key);
+        response.node_id = found.node_id;
+        response.host = found.host;
+        response.port = found.port;
+        response.error_code = found.error_code;
+        response.error_message = found.error_message;
+    }
+    Staged::Now(ApiResponse::FindCoordinator(Box::new(response)))
+}
+
+fn find(broker: &Broker, context: &RequestContext, key_type: i8, key: &StrBytes) -> Coordinator {
+    let mut coordinator = Coordinator::default().with_key(key.clone());
+    let code = match key_type {
+        KEY_TYPE_GROUP if matches!(broker.groups().route(key), Route::Here { .. }) => {
+            let (host, port) = broker.address(context.connection.listener);
+            return coordinator
+                .with_node_id(BrokerId(broker.id().0))
+                .with_host(host)
+                .with_port(port)
+                .with_error_message(None);
+        }
+        KEY_TYPE_GROUP | KEY_TYPE_TRANSACTION => ResponseError::CoordinatorNotAvailable,
         KEY_TYPE_SHARE if context.version >= 6 => ResponseError::CoordinatorNotAvailable,
         _ => ResponseError::InvalidRequest,
     };
-    let message = StrBytes::from_static_str(match code {
+    let message = match code {
         ResponseError::InvalidRequest => "unknown coordinator key type",
-        _ => "no coordinator for this key type is running",
-    });
-    let mut response = FindCoordinatorResponse::default();
-    if context.version >= 4 {
-        response.coordinators = request
-            .coordinator_keys
-            .iter()
-            .map(|key| {
-                let mut coordinator = Coordinator::default();
-                coordinator.key = key.clone();
-                coordinator.node_id = BrokerId(-1);
-                coordinator.port = -1;
-                coordinator.error_code = code.code();
-                coordinator.error_message = Some(message.clone());
-                coordinator
-            })
-            .collect();
-    } else {
-        response.node_id = BrokerId(-1);
-        response.port = -1;
-        response.error_code = code.code();
-        response.error_message = Some(message);
-    }
-    Staged::Now(ApiResponse::FindCoordinator(Box::new(response)))
+        _ => "no coordinator for this key is running",
+    };
+    coordinator.node_id = BrokerId(-1);
+    coordinator.port = -1;
+    coordinator.error_code = code.code();
+    coordinator.error_message = Some(StrBytes::from_static_str(message));
+    coordinator
 }

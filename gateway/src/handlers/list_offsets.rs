@@ -1,8 +1,5 @@
 //! ListOffsets (key 2), versions 1 to 10. v2 isolation; v4 leader epochs; v5 error 78; v7 the
 //! largest timestamp; v8 earliest local; v9 latest tiered (-1 without tiering).
-//!
-//! Difference from Kafka: inside a compressed batch the answer is the batch's first offset, which
-//! may lie below the first record with that timestamp, never above it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -71,9 +68,7 @@ async fn one(
     isolation: Isolation,
     version: i16,
 ) -> Result<ListedOffset, ResponseError> {
-    let hosted = broker
-        .topic_by_name(topic)
-        .ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let hosted = broker.find_topic(topic).map_err(error_code::no_topic)?;
     let partition = hosted
         .partition(asked.partition_index)
         .ok_or(ResponseError::UnknownTopicOrPartition)?

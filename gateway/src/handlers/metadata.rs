@@ -15,7 +15,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::api::{ApiResponse, RequestContext, Staged};
-use crate::broker::{Broker, HostedTopic};
+use crate::broker::{Broker, HostedTopic, NoTopic};
 use crate::error_code;
 
 /// Authorized operations are not asked for, or not known without an authorizer.
@@ -35,7 +35,8 @@ pub(crate) fn handle(
     Staged::Later(Box::pin(async move {
         for name in missing {
             if let Err(error) = broker.auto_create(&name).await {
-                tracing::info!(topic = name.as_str(), %error, "topic not created automatically");
+                // Each request for it comes here.
+                tracing::debug!(topic = name.as_str(), %error, "topic not created automatically");
             }
         }
         answer(&broker, request, version, listener)
@@ -52,7 +53,8 @@ fn missing_names(broker: &Broker, request: &MetadataRequest, version: i16) -> Ve
     asked
         .filter(|topic| topic.topic_id.is_nil())
         .filter_map(|topic| topic.name.as_ref())
-        .filter(|name| broker.topic_by_name(name).is_none() && broker.valid_topic_name(name))
+        .filter(|name| broker.find_topic(name).err() == Some(NoTopic::Unknown))
+        .filter(|name| broker.valid_topic_name(name))
         .map(|name| name.0.clone())
         .collect()
 }
@@ -96,19 +98,12 @@ fn one(broker: &Broker, asked: MetadataRequestTopic) -> MetadataResponseTopic {
     let Some(name) = asked.name else {
         return unknown(None, Uuid::nil(), ResponseError::InvalidRequest);
     };
-    match broker.topic_by_name(&name) {
-        Some(topic) => describe(broker, &topic),
-        None if !broker.valid_topic_name(&name) => unknown(
-            Some(name),
-            Uuid::nil(),
-            ResponseError::InvalidTopicException,
-        ),
-        None => unknown(
-            Some(name),
-            Uuid::nil(),
-            ResponseError::UnknownTopicOrPartition,
-        ),
-    }
+    let code = match broker.find_topic(&name) {
+        Ok(topic) => return describe(broker, &topic),
+        Err(_) if !broker.valid_topic_name(&name) => ResponseError::InvalidTopicException,
+        Err(reason) => error_code::no_topic_in_metadata(reason),
+    };
+    unknown(Some(name), Uuid::nil(), code)
 }
 
 fn unknown(name: Option<TopicName>, id: Uuid, code: ResponseError) -> MetadataResponseTopic {
@@ -133,12 +128,12 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
         partition.leader_id = this;
         partition.replica_nodes = vec![this];
         partition.isr_nodes = vec![this];
-        match slot {
-            Ok(led) => {
-                partition.leader_epoch = i32::try_from(led.epoch().0).unwrap_or(i32::MAX);
+        match slot.unavailable() {
+            None => {
+                partition.leader_epoch = i32::try_from(slot.epoch().0).unwrap_or(i32::MAX);
             }
-            Err(error) => {
-                partition.error_code = error_code::unavailable_partition(error).code();
+            Some(error) => {
+                partition.error_code = error_code::unavailable_partition(&error).code();
                 partition.leader_id = BrokerId(-1);
                 partition.isr_nodes = Vec::new();
                 partition.offline_replicas = vec![this];

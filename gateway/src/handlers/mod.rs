@@ -6,26 +6,38 @@ pub mod api_versions;
 mod config_resource;
 mod create_partitions;
 mod create_topics;
+mod delete_groups;
 mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
 mod describe_producers;
 mod describe_topic_partitions;
 mod elect_leaders;
 mod fetch;
 mod find_coordinator;
+mod heartbeat;
 mod incremental_alter_configs;
 mod init_producer_id;
+mod join_group;
+mod leave_group;
+mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
 mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
 mod offset_for_leader_epoch;
 mod operations;
 mod produce;
+mod sync_group;
 mod update_features;
 
 use std::sync::Arc;
+
+use kafka_protocol::protocol::StrBytes;
 
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
@@ -42,7 +54,15 @@ pub(crate) fn dispatch(
         ApiRequest::Fetch(request) => fetch::handle(broker, context, *request),
         ApiRequest::ListOffsets(request) => list_offsets::handle(broker, context, *request),
         ApiRequest::Metadata(request) => metadata::handle(broker, context, *request),
+        ApiRequest::OffsetCommit(request) => offset_commit::handle(broker, context, *request),
+        ApiRequest::OffsetFetch(request) => offset_fetch::handle(broker, context, *request),
         ApiRequest::FindCoordinator(request) => find_coordinator::handle(broker, context, &request),
+        ApiRequest::JoinGroup(request) => join_group::handle(broker, context, &request),
+        ApiRequest::Heartbeat(request) => heartbeat::handle(broker, context, &request),
+        ApiRequest::LeaveGroup(request) => leave_group::handle(broker, context, &request),
+        ApiRequest::SyncGroup(request) => sync_group::handle(broker, context, &request),
+        ApiRequest::DescribeGroups(request) => describe_groups::handle(broker, context, &request),
+        ApiRequest::ListGroups(request) => list_groups::handle(broker, context, &request),
         ApiRequest::ApiVersions(request) => {
             let response = api_versions::answer(context, &request, &Features::current());
             Staged::Now(ApiResponse::ApiVersions(Box::new(response)))
@@ -77,5 +97,17 @@ pub(crate) fn dispatch(
         ApiRequest::DescribeTopicPartitions(request) => {
             describe_topic_partitions::handle(broker, context, &request)
         }
+        ApiRequest::DeleteGroups(request) => delete_groups::handle(broker, context, *request),
+        ApiRequest::OffsetDelete(request) => offset_delete::handle(broker, context, *request),
     }
+}
+
+/// Text for an answer.
+fn text(text: &str) -> StrBytes {
+    StrBytes::from_string(text.to_owned())
+}
+
+/// Text that outlives its request: copied, so that it does not hold the frame.
+fn shared_text(text: &StrBytes) -> Arc<str> {
+    text.as_str().into()
 }

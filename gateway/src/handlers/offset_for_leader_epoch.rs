@@ -51,9 +51,9 @@ async fn one(
     topic: &TopicName,
     asked: &OffsetForLeaderPartition,
 ) -> Result<EpochEnd, ResponseError> {
-    let partition = broker
-        .topic_by_name(topic)
-        .and_then(|topic| topic.partition(asked.partition))
+    let hosted = broker.find_topic(topic).map_err(error_code::no_topic)?;
+    let partition = hosted
+        .partition(asked.partition)
         .ok_or(ResponseError::UnknownTopicOrPartition)?
         .map_err(|error| error_code::unavailable_partition(&error))?;
     partition

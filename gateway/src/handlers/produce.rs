@@ -76,9 +76,7 @@ pub(crate) fn handle(
                 .topic_by_id(topic.topic_id)
                 .ok_or(ResponseError::UnknownTopicId)
         } else {
-            broker
-                .topic_by_name(&topic.name)
-                .ok_or(ResponseError::UnknownTopicOrPartition)
+            broker.find_topic(&topic.name).map_err(error_code::no_topic)
         };
         for (p, data) in topic.partition_data.iter().enumerate() {
             let outcome = match (whole, &hosted) {
@@ -162,10 +160,10 @@ fn append(
 ) -> Outcome {
     let version = context.version;
     let refuse = |code| Outcome::Refused(Refusal::Code(code));
-    let Some(partition) = hosted.partition(data.index) else {
+    // One that does not serve now is asked all the same: it remembers what it refused.
+    let Some(partition) = hosted.any_partition(data.index) else {
         return refuse(ResponseError::UnknownTopicOrPartition);
     };
-    let log_start = partition.as_ref().ok().map(|p| p.visible().log_start);
     let records = match validate::single_batch(data.records.as_ref(), version) {
         Ok(records) => records,
         Err(error) => return Outcome::Refused(Refusal::Invalid(error, None)),
@@ -176,10 +174,6 @@ fn append(
     if !matches!(acks, -1..=1) {
         return refuse(ResponseError::InvalidRequiredAcks);
     }
-    let partition = match partition {
-        Ok(partition) => partition,
-        Err(error) => return refuse(error_code::append(&error, version)),
-    };
     let now_ms = broker.env().clock.wall_ms();
     match validate::batch(records, &hosted.rules, now_ms) {
         Ok(valid) => Outcome::Appending {
@@ -187,10 +181,11 @@ fn append(
             timestamp: valid
                 .log_append_time
                 .map_or(Timestamp::Create, Timestamp::LogAppend),
-            partition,
+            partition: partition.clone(),
         },
         Err(error) => {
-            let log_start = log_start.filter(|_| error_code::validate_has_log_start(&error));
+            let has_log_start = error_code::validate_has_log_start(&error);
+            let log_start = has_log_start.then(|| partition.visible().log_start);
             Outcome::Refused(Refusal::Invalid(error, log_start))
         }
     }

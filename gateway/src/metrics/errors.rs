@@ -4,6 +4,16 @@ use kafka_protocol::error::ResponseError;
 
 use crate::api::ApiResponse;
 
+/// Visits the codes of lists inside a list.
+macro_rules! nested {
+    ($visit:ident, $($list:ident).+, $inner:ident) => {
+        $($list).+
+            .iter()
+            .flat_map(|outer| &outer.$inner)
+            .for_each(|inner| $visit(inner.error_code))
+    };
+}
+
 /// Calls `count` with every error code in `response` that is not 0.
 pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
     let mut visit = |code: i16| {
@@ -12,19 +22,12 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         }
     };
     match response {
-        ApiResponse::Produce(r) => {
-            let partitions = r.responses.iter().flat_map(|t| &t.partition_responses);
-            partitions.for_each(|p| visit(p.error_code));
-        }
+        ApiResponse::Produce(r) => nested!(visit, r.responses, partition_responses),
         ApiResponse::Fetch(r) => {
             visit(r.error_code);
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
+            nested!(visit, r.topics, partitions);
         }
-        ApiResponse::ListOffsets(r) => {
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
-        }
+        ApiResponse::ListOffsets(r) => nested!(visit, r.topics, partitions),
         ApiResponse::Metadata(r) => {
             visit(r.error_code);
             for topic in &r.topics {
@@ -40,14 +43,8 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         ApiResponse::CreateTopics(r) => r.topics.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::DeleteTopics(r) => r.responses.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::InitProducerId(r) => visit(r.error_code),
-        ApiResponse::DeleteRecords(r) => {
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
-        }
-        ApiResponse::OffsetForLeaderEpoch(r) => {
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
-        }
+        ApiResponse::DeleteRecords(r) => nested!(visit, r.topics, partitions),
+        ApiResponse::OffsetForLeaderEpoch(r) => nested!(visit, r.topics, partitions),
         ApiResponse::AlterConfigs(r) => r.responses.iter().for_each(|r| visit(r.error_code)),
         ApiResponse::CreatePartitions(r) => r.results.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::IncrementalAlterConfigs(r) => {
@@ -55,24 +52,18 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         }
         ApiResponse::ElectLeaders(r) => {
             visit(r.error_code);
-            let topics = r.replica_election_results.iter();
-            let partitions = topics.flat_map(|t| &t.partition_result);
-            partitions.for_each(|p| visit(p.error_code));
+            nested!(visit, r.replica_election_results, partition_result);
         }
         ApiResponse::AlterPartitionReassignments(r) => {
             visit(r.error_code);
-            let partitions = r.responses.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
+            nested!(visit, r.responses, partitions);
         }
         ApiResponse::ListPartitionReassignments(r) => visit(r.error_code),
         ApiResponse::UpdateFeatures(r) => {
             visit(r.error_code);
             r.results.iter().for_each(|f| visit(f.error_code));
         }
-        ApiResponse::DescribeProducers(r) => {
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
-        }
+        ApiResponse::DescribeProducers(r) => nested!(visit, r.topics, partitions),
         ApiResponse::DescribeConfigs(r) => r.results.iter().for_each(|r| visit(r.error_code)),
         ApiResponse::DescribeCluster(r) => visit(r.error_code),
         ApiResponse::DescribeTopicPartitions(r) => {
@@ -81,6 +72,29 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
                 topic.partitions.iter().for_each(|p| visit(p.error_code));
             }
         }
+        ApiResponse::JoinGroup(r) => visit(r.error_code),
+        ApiResponse::Heartbeat(r) => visit(r.error_code),
+        ApiResponse::LeaveGroup(r) => {
+            visit(r.error_code);
+            r.members.iter().for_each(|m| visit(m.error_code));
+        }
+        ApiResponse::SyncGroup(r) => visit(r.error_code),
+        ApiResponse::DescribeGroups(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
+        ApiResponse::ListGroups(r) => visit(r.error_code),
+        ApiResponse::OffsetCommit(r) => nested!(visit, r.topics, partitions),
+        ApiResponse::OffsetFetch(r) => {
+            visit(r.error_code);
+            nested!(visit, r.topics, partitions);
+            for group in &r.groups {
+                visit(group.error_code);
+                nested!(visit, group.topics, partitions);
+            }
+        }
+        ApiResponse::OffsetDelete(r) => {
+            visit(r.error_code);
+            nested!(visit, r.topics, partitions);
+        }
+        ApiResponse::DeleteGroups(r) => r.results.iter().for_each(|g| visit(g.error_code)),
     }
 }
 

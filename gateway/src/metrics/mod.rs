@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use coordinator::machine::producer::Verdict;
+use coordinator::service::groups::OffsetCounters;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,6 +18,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use store_adapter::journal::JournalCounters;
+use store_adapter::store::StoreError;
 
 use crate::api::{ApiResponse, api_table};
 
@@ -46,7 +48,43 @@ pub struct Metrics {
     pub bytes_out: Counter,
     /// Bytes of requests in memory, in the units of the budget.
     pub inflight_bytes: Gauge,
+    /// Bytes of Fetch answers in memory.
+    pub answer_bytes: Gauge,
+    /// What of the broker serves.
+    pub condition: ConditionGauges,
     journal: Option<JournalMetrics>,
+    offsets: OffsetMetrics,
+}
+
+/// What of the broker serves, brought up to date when it is shown.
+#[derive(Debug)]
+pub struct ConditionGauges {
+    /// Partitions.
+    pub partitions: Gauge,
+    /// Partitions that their storage does not serve.
+    pub partitions_offline: Gauge,
+    /// Shards that are not open.
+    pub shards_offline: Gauge,
+    /// Files that were found damaged.
+    pub damaged_files: Gauge,
+    /// 1 while the disk is full.
+    pub disk_full: Gauge,
+}
+
+impl ConditionGauges {
+    fn new(r: &mut Registry) -> Self {
+        let mut gauge = |name, help| gauge(r, name, help, None);
+        Self {
+            partitions: gauge("partitions", "Partitions"),
+            partitions_offline: gauge(
+                "partitions_offline",
+                "Partitions that their storage does not serve",
+            ),
+            shards_offline: gauge("shards_offline", "Shards of the store that are not open"),
+            damaged_files: gauge("damaged_files", "Files that were found damaged"),
+            disk_full: gauge("disk_full", "1 while writes are refused for lack of space"),
+        }
+    }
 }
 
 /// Handles of one api.
@@ -100,6 +138,32 @@ impl ProduceClassified {
     }
 }
 
+/// What the store refused, by cause.
+#[derive(Debug, Default)]
+pub struct StoreRefusals {
+    family: Family<[Label; 1], Counter>,
+}
+
+impl StoreRefusals {
+    /// Counts one refusal.
+    pub fn count(&self, error: &StoreError) {
+        let cause = match error {
+            StoreError::Fenced | StoreError::Uncertain { fenced: true } => "fenced",
+            StoreError::Full { .. } => "full",
+            StoreError::Unavailable(_) => "unavailable",
+            StoreError::Uncertain { fenced: false } => "uncertain",
+            StoreError::Corrupt { .. } => "corrupt",
+            StoreError::Offline(_) => "offline",
+            StoreError::EndMismatch { .. }
+            | StoreError::NotFound
+            | StoreError::OutOfRange { .. }
+            | StoreError::TooLarge { .. }
+            | StoreError::Unsupported(_) => "request",
+        };
+        self.family.get_or_create(&[("cause", cause)]).inc();
+    }
+}
+
 /// What the services count, taken over by [`Metrics::new`].
 #[derive(Debug, Clone)]
 pub struct Sources {
@@ -109,8 +173,12 @@ pub struct Sources {
     pub store: &'static str,
     /// Of the partitions.
     pub produce_classified: Arc<ProduceClassified>,
+    /// Of the partitions.
+    pub store_refusals: Arc<StoreRefusals>,
     /// Of the journal; `None` for a store without one.
     pub journal: Option<Arc<JournalCounters>>,
+    /// Of the offsets of groups.
+    pub offsets: Arc<OffsetCounters>,
 }
 
 impl Sources {
@@ -120,7 +188,9 @@ impl Sources {
             durability: "fsync",
             store: "memory",
             produce_classified: Arc::default(),
+            store_refusals: Arc::default(),
             journal: None,
+            offsets: Arc::default(),
         }
     }
 }
@@ -134,12 +204,47 @@ struct JournalMetrics {
     bytes: Counter,
 }
 
+/// Brings a copy up to date.
+fn copy(from: &AtomicU64, to: &Counter) {
+    to.inner()
+        .store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Copies of [`OffsetCounters`], brought up to date when they are shown.
+#[derive(Debug)]
+struct OffsetMetrics {
+    source: Arc<OffsetCounters>,
+    writes: Counter,
+    failed: Counter,
+}
+
+impl OffsetMetrics {
+    fn new(source: &Arc<OffsetCounters>, r: &mut Registry) -> Self {
+        Self {
+            source: Arc::clone(source),
+            writes: counter(
+                r,
+                "offset_writes",
+                "Files of groups replaced, by two syncs each",
+                None,
+            ),
+            failed: counter(
+                r,
+                "offset_writes_failed",
+                "Files of groups that were not replaced, or may not be",
+                None,
+            ),
+        }
+    }
+
+    fn refresh(&self) {
+        copy(&self.source.writes, &self.writes);
+        copy(&self.source.failed_writes, &self.failed);
+    }
+}
+
 impl JournalMetrics {
     fn refresh(&self) {
-        let copy = |from: &AtomicU64, to: &Counter| {
-            to.inner()
-                .store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        };
         copy(&self.source.syncs, &self.syncs);
         copy(&self.source.rounds, &self.rounds);
         copy(&self.source.bytes, &self.bytes);
@@ -157,6 +262,12 @@ impl Metrics {
         register_info(&mut registry, sources);
         let classified = sources.produce_classified.family.clone();
         registry.register("produce_classified", "Batches by class", classified);
+        let refusals = sources.store_refusals.family.clone();
+        registry.register(
+            "store_refusals",
+            "What the store refused, by cause",
+            refusals,
+        );
         let r = &mut registry;
         Self {
             connections: gauge(r, "connections", "Open connections", None),
@@ -181,6 +292,13 @@ impl Metrics {
                 "Bytes of requests that are not answered yet",
                 Some(Unit::Bytes),
             ),
+            answer_bytes: gauge(
+                r,
+                "responses_in_memory",
+                "Bytes of Fetch answers that are not written yet",
+                Some(Unit::Bytes),
+            ),
+            condition: ConditionGauges::new(r),
             journal: sources.journal.clone().map(|source| JournalMetrics {
                 source,
                 syncs: counter(r, "journal_syncs", "Syncs of journal files", None),
@@ -192,6 +310,7 @@ impl Metrics {
                     Some(Unit::Bytes),
                 ),
             }),
+            offsets: OffsetMetrics::new(&sources.offsets, r),
             apis,
             unknown_api,
             errors,
@@ -224,6 +343,7 @@ impl Metrics {
         if let Some(journal) = &self.journal {
             journal.refresh();
         }
+        self.offsets.refresh();
         let mut text = String::new();
         text::encode(&mut text, &self.registry)?;
         Ok(text)
@@ -307,6 +427,7 @@ mod tests {
         sources.produce_classified.count(&Verdict::Accept);
         let journal = sources.journal.as_ref().unwrap();
         journal.syncs.store(4, Ordering::Relaxed);
+        sources.offsets.writes.store(5, Ordering::Relaxed);
         let denied = ApiVersionsResponse::default().with_error_code(35);
         metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
         metrics.count_errors(&ApiResponse::Metadata(Box::default()));
@@ -319,6 +440,7 @@ mod tests {
             "fencepost_request_errors_total{api=\"ApiVersions\",error=\"UNSUPPORTED_VERSION\"} 1",
             "fencepost_durability_info{flush_policy=\"fsync\",store=\"sled\"} 1",
             "fencepost_journal_syncs_total 4",
+            "fencepost_offset_writes_total 5",
             "# EOF",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");

@@ -223,6 +223,8 @@ mod tests {
             store,
             snapshots: Arc::new(NoSnapshots),
             classified: Arc::default(),
+            refusals: Arc::default(),
+            repair: Arc::default(),
         };
         let opened = Partition::open(LOG, "t".into(), LeaderEpoch(1), i64::MAX, deps).await;
         opened.unwrap()

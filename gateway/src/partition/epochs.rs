@@ -123,6 +123,7 @@ mod tests {
             store: store.clone(),
             snapshots: Arc::new(NoSnapshots),
             classified: Arc::default(),
+            refusals: Arc::default(),
         };
         let opened = Partition::open(LOG, "t".into(), LeaderEpoch(epoch), i64::MAX, deps).await;
         opened.unwrap()

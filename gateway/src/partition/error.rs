@@ -38,9 +38,27 @@ pub enum AppendError {
     /// The disk is full; nothing was appended.
     #[error("no space left")]
     Full,
-    /// The partition's storage does not serve.
+    /// The partition's storage is damaged.
     #[error("storage: {0}")]
     Storage(String),
+    /// The partition's storage does not serve now; it is opened again in the background.
+    #[error("storage: {0}")]
+    Offline(String),
+}
+
+impl AppendError {
+    /// Whether the partition's storage is the reason, and not who leads it or what was sent.
+    pub fn is_of_storage(&self) -> bool {
+        self.may_pass() || matches!(self, Self::Storage(_))
+    }
+
+    /// Whether what the storage says now it may not say later.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Full | Self::Offline(_) | Self::Settling | Self::Uncertain
+        )
+    }
 }
 
 impl From<StoreError> for AppendError {
@@ -51,13 +69,13 @@ impl From<StoreError> for AppendError {
             | StoreError::Uncertain { fenced: true } => Self::NotLeader,
             StoreError::Uncertain { fenced: false } => Self::Uncertain,
             StoreError::TooLarge { .. } => Self::TooLarge,
-            StoreError::Full => Self::Full,
+            StoreError::Full { .. } => Self::Full,
             StoreError::Unavailable(_) => Self::Settling,
             StoreError::NotFound
             | StoreError::OutOfRange { .. }
             | StoreError::Corrupt { .. }
-            | StoreError::Offline(_)
             | StoreError::Unsupported(_) => Self::Storage(error.to_string()),
+            StoreError::Offline(_) => Self::Offline(error.to_string()),
         }
     }
 }

@@ -120,6 +120,9 @@ impl Partition {
         outcome: Result<(), StoreError>,
         batch: Durable,
     ) -> Result<Appended, AppendError> {
+        if let Err(error) = &outcome {
+            self.deps.refusals.count(error);
+        }
         let mut state = self.state.lock();
         if state.generation != generation {
             // A batch before this one failed; the log's end decides about this one too.

@@ -28,9 +28,9 @@ use parking_lot::Mutex;
 use store_adapter::ids::{LeaderEpoch, LogId};
 use store_adapter::runtime::Env;
 use store_adapter::store::LogStore;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
-use crate::metrics::ProduceClassified;
+use crate::metrics::{ProduceClassified, StoreRefusals};
 
 pub use append::{Appended, Ticket};
 pub use epochs::EpochEnd;
@@ -62,6 +62,13 @@ enum Status {
     Closed(AppendError),
 }
 
+impl Status {
+    /// Whether the partition is closed because of its storage.
+    fn is_of_storage(&self) -> bool {
+        matches!(self, Self::Closed(reason) if reason.is_of_storage())
+    }
+}
+
 /// What the partition lock guards.
 #[derive(Debug)]
 struct State {
@@ -88,6 +95,10 @@ pub struct PartitionDeps {
     pub snapshots: Arc<dyn SnapshotFiles>,
     /// Counts batches by their class.
     pub classified: Arc<ProduceClassified>,
+    /// Counts what the store refuses.
+    pub refusals: Arc<StoreRefusals>,
+    /// Told when a partition closed that may be opened again.
+    pub repair: Arc<Notify>,
 }
 
 /// A partition that this broker leads.
@@ -96,6 +107,7 @@ pub struct Partition {
     id: LogId,
     topic: Arc<str>,
     epoch: LeaderEpoch,
+    expiration_ms: i64,
     deps: PartitionDeps,
     state: Mutex<State>,
     visible: watch::Sender<Visible>,
@@ -132,6 +144,14 @@ impl Partition {
     /// Drops producers whose last append is older than `producer.id.expiration.ms`.
     pub fn expire_producers(&self, now_ms: i64) {
         self.state.lock().producers.expire(now_ms);
+    }
+
+    /// Why its storage does not serve it, if it does not.
+    pub fn unavailable(&self) -> Option<AppendError> {
+        match &self.state.lock().status {
+            Status::Closed(reason) if reason.is_of_storage() => Some(reason.clone()),
+            Status::Open | Status::Settling | Status::Closed(_) => None,
+        }
     }
 
     /// Ends appending: the topic is deleted or the broker stops.

@@ -32,42 +32,95 @@ impl Partition {
         expiration_ms: i64,
         deps: PartitionDeps,
     ) -> Result<Arc<Self>, StoreError> {
-        let log = deps.store.acquire(id, epoch).await?;
-        let image = match deps.snapshots.read(id).await {
-            Some(restored) if covers(&*deps.store, id, &restored, log.bounds).await? => {
-                restored.image
+        let partition = Self::unopened(id, topic, epoch, expiration_ms, deps);
+        partition.reopen().await?;
+        Ok(partition)
+    }
+
+    /// A partition that is still to be opened by [`Partition::reopen`].
+    pub fn unopened(
+        id: LogId,
+        topic: Arc<str>,
+        epoch: LeaderEpoch,
+        expiration_ms: i64,
+        deps: PartitionDeps,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            topic,
+            epoch,
+            expiration_ms,
+            deps,
+            state: Mutex::new(State {
+                status: Status::Closed(AppendError::Settling),
+                producers: ProducerStates::new(expiration_ms),
+                next_offset: 0,
+                generation: 0,
+                bytes_since_snapshot: 0,
+            }),
+            visible: watch::Sender::new(Visible::default()),
+            snapshotting: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Opens a partition that its storage closed, or that was not opened yet: acquires the log and
+    /// rebuilds producer state from snapshot and log. After an error it says why it is closed.
+    pub async fn reopen(&self) -> Result<(), StoreError> {
+        match self.load().await {
+            Ok((producers, bounds)) => self.install(producers, bounds),
+            Err(error) => {
+                self.not_opened(&error);
+                return Err(error);
             }
+        }
+        Ok(())
+    }
+
+    /// Notes why it could not be opened.
+    pub fn not_opened(&self, error: &StoreError) {
+        self.deps.refusals.count(error);
+        let mut state = self.state.lock();
+        if state.status.is_of_storage() {
+            state.status = Status::Closed(AppendError::from(error.clone()));
+        }
+    }
+
+    async fn load(&self) -> Result<(ProducerStates, Bounds), StoreError> {
+        let (id, store) = (self.id, &*self.deps.store);
+        let log = store.acquire(id, self.epoch).await?;
+        let image = match self.deps.snapshots.read(id).await {
+            Some(restored) if covers(store, id, &restored, log.bounds).await? => restored.image,
             Some(_) => {
                 tracing::warn!(log = %id, "snapshot does not belong to the log: replaying it all");
                 Image::default()
             }
             None => Image::default(),
         };
-        let mut producers = ProducerStates::restore(image, expiration_ms);
+        let mut producers = ProducerStates::restore(image, self.expiration_ms);
         producers.trim(log.bounds.start);
         let from = producers.log_end_offset().max(log.bounds.start);
         let end = log.bounds.end;
-        each_meta(&*deps.store, id, from, end, |meta| producers.replay(&meta)).await?;
-        let visible = Visible {
-            log_start: log.bounds.start,
-            high_watermark: log.bounds.end,
-            last_stable: producers.last_stable_offset(log.bounds.end),
-        };
-        Ok(Arc::new(Self {
-            id,
-            topic,
-            epoch,
-            deps,
-            state: Mutex::new(State {
-                status: Status::Open,
-                producers,
-                next_offset: log.bounds.end,
-                generation: 0,
-                bytes_since_snapshot: 0,
-            }),
-            visible: watch::Sender::new(visible),
-            snapshotting: tokio::sync::Mutex::default(),
-        }))
+        each_meta(store, id, from, end, |meta| producers.replay(&meta)).await?;
+        Ok((producers, log.bounds))
+    }
+
+    fn install(&self, mut producers: ProducerStates, bounds: Bounds) {
+        let mut state = self.state.lock();
+        if !state.status.is_of_storage() {
+            // Meanwhile the topic was deleted, or another broker took over.
+            return;
+        }
+        // Batches that the closed partition refused still come first.
+        producers.remember_refusals(&mut state.producers);
+        self.visible.send_replace(Visible {
+            log_start: bounds.start,
+            high_watermark: bounds.end,
+            last_stable: producers.last_stable_offset(bounds.end),
+        });
+        state.producers = producers;
+        state.next_offset = bounds.end;
+        state.generation += 1;
+        state.status = Status::Open;
     }
 
     /// Starts reading the log's end again after a failed commit.
@@ -83,7 +136,7 @@ impl Partition {
                 Ok(()) => return,
                 Err(
                     StoreError::Unavailable(_)
-                    | StoreError::Full
+                    | StoreError::Full { .. }
                     | StoreError::Uncertain { fenced: false },
                 ) => {
                     self.deps.env.clock.sleep(SETTLE_RETRY).await;
@@ -91,6 +144,7 @@ impl Partition {
                 Err(error) => {
                     tracing::error!(log = %self.id, %error, "partition closed");
                     self.close(AppendError::from(error));
+                    self.deps.repair.notify_one();
                     return;
                 }
             }

@@ -2,7 +2,8 @@
 
 use store_adapter::batch::BatchHeader;
 use store_adapter::records::first_at_or_after;
-use store_adapter::store::StoredBatch;
+use store_adapter::store::{StoreError, StoredBatch};
+use tokio::sync::oneshot;
 
 use super::{Partition, ReadError, Visible};
 
@@ -78,6 +79,15 @@ impl Partition {
         }
     }
 
+    /// What readers may see, if `from` lies in the log.
+    pub fn visible_from(&self, from: i64) -> Result<Visible, ReadError> {
+        let visible = self.visible();
+        if from < visible.log_start || from > self.state.lock().next_offset {
+            return Err(ReadError::OffsetOutOfRange);
+        }
+        Ok(visible)
+    }
+
     /// Whole batches from the one that holds `from`, up to `max_bytes` but at least one.
     pub async fn read(
         &self,
@@ -85,16 +95,15 @@ impl Partition {
         max_bytes: usize,
         isolation: Isolation,
     ) -> Result<ReadOutcome, ReadError> {
-        let visible = self.visible();
-        if from < visible.log_start || from > self.state.lock().next_offset {
-            return Err(ReadError::OffsetOutOfRange);
-        }
+        let visible = self.visible_from(from)?;
         let upto = match isolation {
             Isolation::ReadUncommitted => visible.high_watermark,
             Isolation::ReadCommitted => visible.last_stable,
         };
         let batches = if from < upto {
-            self.deps.store.read(self.id, from, max_bytes, upto).await?
+            let read = self.deps.store.read(self.id, from, max_bytes, upto);
+            let counted = |error: &StoreError| self.deps.refusals.count(error);
+            read.await.inspect_err(counted)?
         } else {
             Vec::new()
         };
@@ -146,7 +155,7 @@ impl Partition {
         let Some(batch) = self.deps.store.find_time(self.id, timestamp_ms).await? else {
             return Ok(ListedOffset::NONE);
         };
-        Ok(self.record_at_time(&batch, timestamp_ms, isolation))
+        Ok(self.record_at_time(batch, timestamp_ms, isolation).await)
     }
 
     /// The first record that has the largest timestamp of the log.
@@ -167,16 +176,25 @@ impl Partition {
                 None => high = middle - 1,
             }
         }
-        Ok(self.record_at_time(&found, low, isolation))
+        Ok(self.record_at_time(found, low, isolation).await)
     }
 
-    fn record_at_time(
+    async fn record_at_time(
         &self,
-        batch: &StoredBatch,
+        batch: StoredBatch,
         timestamp_ms: i64,
         isolation: Isolation,
     ) -> ListedOffset {
-        let Some((offset, timestamp)) = first_at_or_after(&batch.bytes, timestamp_ms) else {
+        let (answer, found) = oneshot::channel();
+        let bytes = batch.bytes.clone();
+        // Not on a worker: the batch may have to be unpacked.
+        let search = Box::pin(async move {
+            let found = first_at_or_after(&bytes, timestamp_ms);
+            // The asker may have gone.
+            answer.send(found).unwrap_or_default();
+        });
+        drop(self.deps.env.runtime.spawn_io("find-time", search));
+        let Some((offset, timestamp)) = found.await.ok().flatten() else {
             return ListedOffset::NONE;
         };
         if offset >= self.readable_end(isolation) {

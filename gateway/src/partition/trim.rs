@@ -101,7 +101,9 @@ impl Partition {
 
 fn closed(reason: &AppendError) -> TrimError {
     match reason {
-        AppendError::Full | AppendError::Storage(_) => TrimError::Storage(reason.to_string()),
+        AppendError::Full | AppendError::Storage(_) | AppendError::Offline(_) => {
+            TrimError::Storage(reason.to_string())
+        }
         AppendError::OutOfOrderSequence
         | AppendError::StaleEpoch
         | AppendError::InvalidTxnState

@@ -2,13 +2,14 @@
 //! `UnifiedLog.analyzeAndValidateRecords` and `LogValidator` of Kafka, as pure functions.
 //!
 //! Uncompressed batches are walked record by record; compressed ones are judged by their header
-//! and never decompressed. Where Kafka fails without a good reason, this refuses: undefined
-//! codecs, offset deltas that are not 0, 1, 2 and so on, producer fields that contradict each
-//! other.
+//! unless the topic's rules want them unpacked. Where Kafka fails without a good reason, this
+//! refuses: undefined codecs, offset deltas that are not 0, 1, 2 and so on, producer fields that
+//! contradict each other.
 
 use bytes::Bytes;
 use store_adapter::batch::{Batch, BatchError, BatchHeader, HEADER_LEN};
 use store_adapter::blob::{Batches, BlobError, single_batch as split};
+use store_adapter::compression::{UNPACKED_MAX, UnpackError, unpack};
 use store_adapter::records::{RecordError, Records};
 
 /// First version of Produce that has zstd.
@@ -41,6 +42,8 @@ pub struct TopicRules {
     pub timestamp_after_max_ms: i64,
     /// `cleanup.policy` contains compact: every record needs a key.
     pub compact: bool,
+    /// `validate` is full: compressed batches are unpacked and their records looked at.
+    pub unpack: bool,
 }
 
 impl Default for TopicRules {
@@ -52,12 +55,13 @@ impl Default for TopicRules {
             timestamp_before_max_ms: i64::MAX,
             timestamp_after_max_ms: 3_600_000,
             compact: false,
+            unpack: false,
         }
     }
 }
 
 /// What is wrong with a batch as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRecord {
     /// The records are null.
     #[error("records are null")]
@@ -88,6 +92,9 @@ pub enum InvalidRecord {
     /// A compressed batch with records but without a byte of them.
     #[error("compressed batch without records")]
     NoRecords,
+    /// Compressed records that can't be unpacked.
+    #[error("{0}")]
+    Packed(UnpackError),
     /// A record that does not decode.
     #[error("{0}")]
     Record(RecordError),
@@ -289,10 +296,14 @@ pub fn batch(single: Single, rules: &TopicRules, now_ms: i64) -> Result<Valid, V
     let batch = Batch::parse(bytes)?;
     check_header(&batch)?;
     let check = RecordCheck::new(rules, &header, now_ms);
-    let max_timestamp = if header.compression() == 0 {
-        check.records(&batch)?
-    } else {
-        check.header_only(&header)?
+    let records = batch.bytes().slice(HEADER_LEN..);
+    let max_timestamp = match header.compression() {
+        0 => check.records(&header, &records)?,
+        _ if rules.unpack => {
+            let unpacked = unpack(&header, &records, UNPACKED_MAX);
+            check.records(&header, &unpacked.map_err(InvalidRecord::Packed)?)?
+        }
+        _ => check.header_only(&header)?,
     };
     Ok(match rules.timestamp_type {
         TimestampType::CreateTime => Valid {
@@ -357,12 +368,11 @@ impl<'a> RecordCheck<'a> {
     }
 
     /// Walks the records. Returns the largest timestamp, -1 if there is none.
-    fn records(mut self, batch: &Batch) -> Result<i64, ValidateError> {
-        let mut header = *batch.header();
+    fn records(mut self, header: &BatchHeader, records: &[u8]) -> Result<i64, ValidateError> {
+        let mut header = *header;
         // The records' own timestamps, whatever the header claims.
         header.attributes &= !0x08;
-        let records =
-            Records::new(&header, &batch.bytes()[HEADER_LEN..]).map_err(InvalidRecord::Record)?;
+        let records = Records::unpacked(&header, records).map_err(InvalidRecord::Record)?;
         let mut max_timestamp = NO_TIMESTAMP;
         for (index, record) in (0..).zip(records) {
             let record = record.map_err(InvalidRecord::Record)?;

@@ -5,6 +5,8 @@ use kafka_protocol::protocol::StrBytes;
 use smallvec::SmallVec;
 use uuid::Uuid;
 
+use crate::answer_budget::AnswerRoom;
+
 /// A Fetch response before encoding.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FetchReply {
@@ -16,6 +18,8 @@ pub struct FetchReply {
     pub topics: Vec<FetchTopicReply>,
     /// Leaders named by `current_leader` (v16+): broker id, host, port.
     pub node_endpoints: Vec<(i32, StrBytes, i32)>,
+    /// What the records hold of the budget for answers.
+    pub room: AnswerRoom,
 }
 
 /// One topic of the response.

@@ -1,6 +1,8 @@
 //! Random valid requests of every offered key and version, for the tests of this module.
 
 mod admin;
+mod groups;
+mod offsets;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages as kp;
@@ -106,11 +108,21 @@ pub(super) fn body(key: i16, v: i16, r: &mut Rng) -> Bytes {
         1 => encode(&fetch(v, r), v),
         2 => encode(&list_offsets(v, r), v),
         3 => encode(&metadata(v, r), v),
+        8 => encode(&offsets::offset_commit(v, r), v),
+        9 => encode(&offsets::offset_fetch(v, r), v),
         10 => encode(&find_coordinator(v, r), v),
+        11 => encode(&groups::join_group(v, r), v),
+        12 => encode(&groups::heartbeat(v, r), v),
+        13 => encode(&groups::leave_group(v, r), v),
+        14 => encode(&groups::sync_group(v, r), v),
+        15 => encode(&groups::describe_groups(v, r), v),
+        16 => encode(&groups::list_groups(v, r), v),
         18 => encode(&api_versions(v, r), v),
         19 => encode(&create_topics(r), v),
         20 => encode(&delete_topics(v, r), v),
         22 => encode(&init_producer_id(v, r), v),
+        42 => encode(&groups::delete_groups(r), v),
+        47 => encode(&offsets::offset_delete(r), v),
         _ => admin::body(key, v, r).unwrap_or_else(|| panic!("no sample of key {key}")),
     }
 }

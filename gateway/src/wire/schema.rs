@@ -5,6 +5,8 @@
 //! together for every key and version.
 
 mod admin;
+mod groups;
+mod offsets;
 
 /// The wire shape of a field.
 #[derive(Debug, Clone, Copy)]
@@ -139,11 +141,21 @@ pub(super) fn message(key: i16) -> Option<&'static Message> {
         1 => &FETCH,
         2 => &LIST_OFFSETS,
         3 => &METADATA,
+        8 => &offsets::OFFSET_COMMIT,
+        9 => &offsets::OFFSET_FETCH,
         10 => &FIND_COORDINATOR,
+        11 => &groups::JOIN_GROUP,
+        12 => &groups::HEARTBEAT,
+        13 => &groups::LEAVE_GROUP,
+        14 => &groups::SYNC_GROUP,
+        15 => &groups::DESCRIBE_GROUPS,
+        16 => &groups::LIST_GROUPS,
         18 => &API_VERSIONS,
         19 => &CREATE_TOPICS,
         20 => &DELETE_TOPICS,
         22 => &INIT_PRODUCER_ID,
+        42 => &groups::DELETE_GROUPS,
+        47 => &offsets::OFFSET_DELETE,
         _ => return admin::message(key),
     })
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use gateway::answer_budget::AnswerBudget;
 use gateway::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use gateway::connection::Shared;
 use gateway::features::Features;
@@ -104,6 +105,7 @@ impl Kit {
             clock: Arc::clone(&env.clock),
             metrics,
             budget: budget.clone(),
+            answers: AnswerBudget::new(1 << 20),
             frame_max: 104_857_600,
             drain: CancellationToken::new(),
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::JournalCounters;
 use super::extents::{FileIndex, TRAILER_LEN, footer_position};
 use super::file::FileId;
 use super::frame::{self, Check, FRAME_HEADER_LEN, Kind};
@@ -90,6 +91,7 @@ impl<T: Clone> Recent<T> {
 pub(crate) struct Files {
     volume: Arc<dyn Volume>,
     index: Arc<dyn IndexStore>,
+    counters: Arc<JournalCounters>,
     closed: Mutex<BTreeMap<FileId, Closed>>,
     open: Mutex<Recent<Arc<dyn VolumeFile>>>,
     indexes: Mutex<Recent<Arc<FileIndex>>>,
@@ -97,10 +99,15 @@ pub(crate) struct Files {
 
 impl Files {
     /// No files yet.
-    pub(crate) fn new(volume: Arc<dyn Volume>, index: Arc<dyn IndexStore>) -> Self {
+    pub(crate) fn new(
+        volume: Arc<dyn Volume>,
+        index: Arc<dyn IndexStore>,
+        counters: Arc<JournalCounters>,
+    ) -> Self {
         Self {
             volume,
             index,
+            counters,
             closed: Mutex::default(),
             open: Mutex::new(Recent::new()),
             indexes: Mutex::new(Recent::new()),
@@ -110,6 +117,11 @@ impl Files {
     /// The volume.
     pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
         &self.volume
+    }
+
+    /// Notes that a file is damaged; whether that was not known.
+    pub(crate) fn damaged(&self, id: FileId) -> bool {
+        self.counters.damaged(&path(id).to_string())
     }
 
     /// The local index.

@@ -13,6 +13,7 @@ mod files;
 mod frame;
 mod index;
 mod keeper;
+mod newest;
 mod payload;
 mod queue;
 mod reader;
@@ -33,13 +34,16 @@ pub use index::{IndexChange, IndexError, IndexStore, MemoryIndex};
 pub use sled_index::SledIndex;
 pub use store::JournalStore;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use parking_lot::Mutex;
+
 use crate::ids::BrokerId;
 use crate::store::{Durability, StoreError};
-use crate::volume::VolumeError;
 use crate::volume::owned::OwnedError;
+use crate::volume::{SpaceWatch, VolumeError};
 
 /// When a commit is acknowledged (`flush.policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,6 +64,24 @@ pub struct JournalCounters {
     pub rounds: AtomicU64,
     /// Bytes that they wrote, frames included.
     pub bytes: AtomicU64,
+    /// Journal files in which something was found damaged.
+    damaged: Mutex<BTreeSet<String>>,
+}
+
+/// Damaged files whose names are kept.
+const DAMAGED_MAX: usize = 1000;
+
+impl JournalCounters {
+    /// Journal files that were found damaged, by path; the first thousand.
+    pub fn damaged_files(&self) -> Vec<String> {
+        self.damaged.lock().iter().cloned().collect()
+    }
+
+    /// Notes a damaged file; whether it was not known to be.
+    fn damaged(&self, path: &str) -> bool {
+        let mut damaged = self.damaged.lock();
+        damaged.len() < DAMAGED_MAX && damaged.insert(path.to_owned())
+    }
 }
 
 /// How a journal store works.
@@ -82,6 +104,8 @@ pub struct JournalConfig {
     pub round_groups: usize,
     /// What it has done.
     pub counters: Arc<JournalCounters>,
+    /// Is told when there is no space for a commit.
+    pub space: Option<SpaceWatch>,
 }
 
 impl Default for JournalConfig {
@@ -95,6 +119,7 @@ impl Default for JournalConfig {
             round_bytes: 8 << 20,
             round_groups: 1024,
             counters: Arc::default(),
+            space: None,
         }
     }
 }
@@ -112,7 +137,7 @@ impl FlushPolicy {
 /// What a failed step of reading or opening means to the caller: nothing happened.
 fn volume_error(error: &VolumeError) -> StoreError {
     match error {
-        VolumeError::NoSpace { .. } => StoreError::Full,
+        VolumeError::NoSpace { path } => StoreError::Full { path: path.clone() },
         VolumeError::TooManyOpenFiles { .. } => StoreError::Unavailable(error.to_string()),
         _ => StoreError::Offline(error.to_string()),
     }

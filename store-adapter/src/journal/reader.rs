@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, oneshot};
 
 use super::extents::{Extent, Place, from_offset};
@@ -164,13 +164,33 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
     let Some((position, len)) = stretch else {
         return Err(missing(log, taken.next));
     };
-    let before = taken.next;
+    let before = (taken.next, taken.batches.len());
     let bytes = read_at(files, file, position, len).await?;
     Walk::new(log.id, file.seed(), position, &bytes).take(taken);
+    let (before, count) = before;
+    let new = taken.batches.get_mut(count..).unwrap_or_default();
+    let_go(new, bytes.len());
     if taken.next == before && !taken.is_full() {
-        return Err(damaged(file, position, taken.next));
+        return Err(damaged(files, file, position, taken.next));
     }
     Ok(())
+}
+
+/// Copies batches that are less than half of the `len` bytes that were read with them: as slices
+/// they would keep all of it, and whoever holds them counts their own bytes only.
+fn let_go(batches: &mut [StoredBatch], len: usize) {
+    let used: usize = batches.iter().map(|batch| batch.bytes.len()).sum();
+    if used >= len / 2 {
+        return;
+    }
+    let mut copy = BytesMut::with_capacity(used);
+    for batch in batches.iter() {
+        copy.extend_from_slice(&batch.bytes);
+    }
+    let mut copy = copy.freeze();
+    for batch in batches {
+        batch.bytes = copy.split_to(batch.bytes.len());
+    }
 }
 
 /// The part of the file to read for what is wanted: position and length.
@@ -325,7 +345,7 @@ async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>
         let walk = Walk::new(log.id, file.seed(), extent.position, &bytes);
         walk.take(&mut taken);
         if taken.next < taken.upto {
-            return Err(damaged(file, extent.position, taken.next));
+            return Err(damaged(files, file, extent.position, taken.next));
         }
         next = taken.next;
         let found = taken.batches.into_iter().find(|batch| {
@@ -351,8 +371,11 @@ fn missing(log: &Log, offset: i64) -> StoreError {
     }
 }
 
-fn damaged(file: FileId, position: u64, offset: i64) -> StoreError {
-    tracing::error!(path = %path(file), position, offset, "a stored batch is damaged");
+fn damaged(files: &Files, file: FileId, position: u64, offset: i64) -> StoreError {
+    // Every reader of the place comes here: said once.
+    if files.damaged(file) {
+        tracing::error!(path = %path(file), position, offset, "a stored batch is damaged");
+    }
     StoreError::Corrupt {
         path: path(file).to_string(),
         why: format!("the batch that holds offset {offset} is damaged near byte {position}"),

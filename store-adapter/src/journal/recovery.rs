@@ -14,6 +14,7 @@ use super::extents::{LogIndex, Segment};
 use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
 use super::files::{Files, journal_dir, path, shard_dir};
 use super::index::{self, Anchor, Hint, IndexChange};
+use super::newest;
 use super::round::checkpoint;
 use super::sources::{Read, Source, newer, open_sources, read_source};
 use super::table::{Replay, Table};
@@ -100,13 +101,20 @@ pub(crate) async fn open(request: &Request<'_>) -> Result<Opened, StoreError> {
     let made = volume.create_dir_all(&dir).await;
     made.map_err(|error| volume_error(&error))?;
     let (id, file) = create_own(volume, request.shard, request.owner).await?;
-    let opened = recover(request, claim, id, &file).await;
-    if opened.is_err()
-        && let Err(error) = volume.remove(&path(id)).await
-    {
-        tracing::debug!(%error, "an unused journal file stays");
+    match recover(request, claim, id, &file).await {
+        Ok(opened) => {
+            // From here on the file stays, whatever becomes of this: it may be known.
+            let witnessed = newest::witness(&opened.claim, id).await;
+            witnessed.map_err(|error| owned_error(&error))?;
+            Ok(opened)
+        }
+        Err(error) => {
+            if let Err(error) = volume.remove(&path(id)).await {
+                tracing::debug!(%error, "an unused journal file stays");
+            }
+            Err(error)
+        }
     }
-    opened
 }
 
 /// Refuses a shard whose newest file was written by a newer version, before anything is claimed.
@@ -180,6 +188,7 @@ async fn recover(
     let seals = read_seals(&claim, request.shard).await?;
     let sources = open_sources(volume, &ids, &seals, request.known).await?;
     let base = newest_checkpoint(&sources).await?;
+    newest::refuse_missing(&claim, request.shard, &sources, base).await?;
     let hint = load_hint(request, base);
     let mut replay = Replay::new();
     let mut reads = Vec::new();
@@ -208,16 +217,10 @@ async fn recover(
     make_durable(volume, request.shard, &reads).await?;
     write_seals(&claim, request.shard, &reads, own.epoch, &seals).await?;
     let mut table = replay.finish();
-    let (indexes, refs) = index_logs(&mut table, &reads);
+    let (indexes, refs) = index_logs(request.shard, &mut table, &reads);
     let current = begin_own(volume, own, file, &table, &reads).await?;
     claim.check().await.map_err(|error| owned_error(&error))?;
-    let damaged = table.iter();
-    let damaged = damaged.filter_map(|(log, entry)| Some((*log, entry.damaged.clone()?)));
-    let info = ShardInfo {
-        shard: request.shard,
-        damaged: damaged.collect(),
-        dropped_tail_bytes: reads.iter().map(|read| read.torn_bytes).sum(),
-    };
+    let info = report(request, &table, &reads);
     let mut keep = Vec::new();
     for read in reads {
         if read.damaged || refs.contains_key(&read.id) {
@@ -240,6 +243,20 @@ async fn recover(
         keep,
         info,
     })
+}
+
+/// What is to be said of what was found.
+fn report(request: &Request<'_>, table: &Table, reads: &[Read]) -> ShardInfo {
+    for read in reads.iter().filter(|read| read.damaged) {
+        request.files.damaged(read.id);
+    }
+    let damaged = table.iter();
+    let damaged = damaged.filter_map(|(log, entry)| Some((*log, entry.damaged.clone()?)));
+    ShardInfo {
+        shard: request.shard,
+        damaged: damaged.collect(),
+        dropped_tail_bytes: reads.iter().map(|read| read.torn_bytes).sum(),
+    }
 }
 
 fn seals_path(shard: ShardId) -> crate::volume::VolumePath {
@@ -340,6 +357,7 @@ async fn make_durable(
 
 /// Gives every log its places, and marks those damaged of which something is missing.
 fn index_logs(
+    shard: ShardId,
     table: &mut Table,
     reads: &[Read],
 ) -> (BTreeMap<LogId, LogIndex>, BTreeMap<FileId, usize>) {
@@ -366,7 +384,10 @@ fn index_logs(
         let bounds = entry.bounds;
         if let Some(offset) = index.gap(bounds.start, bounds.end) {
             let near = index.sealed.iter().rev().find(|s| s.base <= offset);
-            let path = near.map_or_else(String::new, |s| path(s.file).to_string());
+            // Behind a file that is there, or in none that is.
+            let path = near
+                .map_or_else(|| journal_dir(shard), |s| path(s.file))
+                .to_string();
             entry.damaged.get_or_insert(StoreError::Corrupt {
                 path,
                 why: format!("batches from offset {offset} on are missing"),

@@ -6,12 +6,15 @@ use super::extents::FileIndex;
 use super::file::{FileHeader, FileId};
 use super::files::{Closed, journal_dir, path};
 use super::keeper::Job;
+use super::newest;
+use super::owned_error;
 use super::queue::{Reply, answer};
 use super::recovery::{Current, begin_file};
 use super::round::footer;
 use super::writer::Writer;
 use crate::store::StoreError;
 use crate::volume::VolumeError;
+use crate::volume::owned::OwnedError;
 
 impl Writer {
     /// Begins the next file and closes the current one. On failure the current one stays.
@@ -42,6 +45,7 @@ impl Writer {
                 return Err(error);
             }
         };
+        self.witness(id).await?;
         self.parts.files.add_handle(id, file);
         let before = std::mem::replace(&mut self.current, next);
         let index = self.active_index();
@@ -62,6 +66,33 @@ impl Writer {
             self.refs.insert(old, users);
         }
         Ok(())
+    }
+
+    /// Makes a new file known. Where it may or may not be known, it can be neither used nor
+    /// taken back: the shard ends, and the next opening finds out.
+    async fn witness(&self, id: FileId) -> Result<(), VolumeError> {
+        let error = match newest::witness(&self.claim, id).await {
+            Ok(()) => return Ok(()),
+            Err(OwnedError::NotApplied(error)) => {
+                self.abandon(id).await;
+                return Err(error);
+            }
+            Err(error) => error,
+        };
+        let closed = match owned_error(&error) {
+            StoreError::Fenced => StoreError::Fenced,
+            other => StoreError::Offline(other.to_string()),
+        };
+        tracing::warn!(shard = self.shard.id.0, %error, "the shard is closed");
+        self.shard.queue.close(&closed);
+        Err(match error {
+            OwnedError::MaybeApplied(error) => error,
+            error => VolumeError::Io {
+                path: path(id).to_string(),
+                what: "begin",
+                cause: error.to_string(),
+            },
+        })
     }
 
     /// Takes back a file that could not be begun. While it may be found, the file before it must

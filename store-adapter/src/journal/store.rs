@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use super::file::FileId;
-use super::files::Files;
+use super::files::{Files, shard_dir};
 use super::index::IndexStore;
 use super::queue::{Command, Queue, Reply};
 use super::reader::{self, Range};
@@ -67,7 +67,8 @@ impl JournalStore {
         index: Arc<dyn IndexStore>,
         config: JournalConfig,
     ) -> Self {
-        let files = Arc::new(Files::new(Arc::clone(&volume), index));
+        let counters = Arc::clone(&config.counters);
+        let files = Arc::new(Files::new(Arc::clone(&volume), index, counters));
         let readers = (0..READERS).map(|n| {
             let (jobs, queue) = mpsc::channel(reader::JOBS_MAX);
             let task = Box::pin(reader::run(Arc::clone(&files), queue));
@@ -204,11 +205,15 @@ impl JournalStore {
         if name.len() > NAME_MAX {
             return Err(StoreError::Unsupported("so long a name"));
         }
-        let shard = self.shards.read().get(&shard).cloned();
-        let shard = shard.ok_or_else(|| StoreError::Offline("the shard is not open".to_owned()))?;
+        let open = self.shards.read().get(&shard).cloned();
+        let shard = open.ok_or_else(|| not_open(shard))?;
         let name = name.to_owned();
         Self::ask(&shard, |reply| Command::Create(id, name, reply)).await
     }
+}
+
+fn not_open(shard: ShardId) -> StoreError {
+    StoreError::Offline(format!("{}: the shard is not open", shard_dir(shard)))
 }
 
 /// Opens a shard, says how that went, and writes it until it is closed.
@@ -268,6 +273,13 @@ impl LogStore for JournalStore {
 
     fn open_shard(&self, shard: ShardId, owner: OwnerEpoch) -> StoreFuture<'_, ShardInfo> {
         Box::pin(self.open(shard, owner))
+    }
+
+    fn check_shard(&self, shard: ShardId) -> Result<(), StoreError> {
+        match self.shards.read().get(&shard) {
+            Some(shard) => shard.check(),
+            None => Err(not_open(shard)),
+        }
     }
 
     fn create<'a>(&'a self, id: LogId, name: &'a str, shard: ShardId) -> StoreFuture<'a, ()> {

@@ -55,7 +55,7 @@ pub(crate) struct Parts {
 pub(crate) struct Writer {
     pub(super) parts: Parts,
     pub(super) shard: Arc<Shard>,
-    claim: Claim,
+    pub(super) claim: Claim,
     pub(super) table: Table,
     pub(super) logs: BTreeMap<LogId, Arc<Log>>,
     pub(super) current: Current,
@@ -159,8 +159,12 @@ impl Writer {
             && self.shard.check().is_ok()
             && let Err(error) = self.roll().await
         {
-            // The current file can grow on; the next round tries again.
-            tracing::warn!(%error, "cannot begin a journal file");
+            // The current file can grow on; the next round tries again. A full disk is said once.
+            if matches!(error, VolumeError::NoSpace { .. }) {
+                tracing::debug!(%error, "cannot begin a journal file");
+            } else {
+                tracing::warn!(%error, "cannot begin a journal file");
+            }
         }
     }
 
@@ -216,7 +220,11 @@ impl Writer {
                 Err(_) => return Ok(()),
             }
         }
-        Err(StoreError::Full)
+        let path = path(self.current.id).to_string();
+        if let Some(space) = &self.parts.config.space {
+            space.refused(&path);
+        }
+        Err(StoreError::Full { path })
     }
 
     async fn failed_round(&mut self, plan: Plan, failure: Failure) {
@@ -247,7 +255,7 @@ impl Writer {
     /// The file can't be left. With a full disk that may change; otherwise the shard ends.
     fn leave_failed(&self, error: &VolumeError) -> StoreError {
         let error = super::volume_error(error);
-        if error == StoreError::Full {
+        if matches!(error, StoreError::Full { .. }) {
             return error;
         }
         let error = StoreError::Offline(error.to_string());

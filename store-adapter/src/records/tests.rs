@@ -166,7 +166,7 @@ fn the_first_record_at_a_time_is_found() {
     assert_eq!(first_at_or_after(&stored, 1_001), Some((51, 3_000)));
     assert_eq!(first_at_or_after(&stored, 3_000), Some((51, 3_000)));
     assert_eq!(first_at_or_after(&stored, 3_001), None);
-    assert_eq!(first_at_or_after(&stored[..60], 0), None);
+    assert_eq!(first_at_or_after(&stored.slice(..60), 0), None);
     let log = stamped
         .with_log_append_time(9_000)
         .stamp(50, crate::ids::LeaderEpoch(0));
@@ -185,6 +185,27 @@ fn in_a_compressed_batch_the_answer_is_not_past_the_record() {
     assert_eq!(first_at_or_after(&stored, 900), Some((50, 1_000)));
     assert_eq!(first_at_or_after(&stored, 1_500), Some((50, 2_000)));
     assert_eq!(first_at_or_after(&stored, 2_001), None);
+}
+
+#[test]
+fn in_a_compressed_batch_the_record_is_found() {
+    let records = [(1_000, 0), (3_000, 1), (2_000, 2)].map(|(timestamp, offset)| {
+        let mut record = samples::oracle_record(offset);
+        record.sequence = i32::try_from(offset).unwrap();
+        record.timestamp = timestamp;
+        record
+    });
+    let plain = samples::oracle_encode(&records);
+    let mut header = BatchHeader::read(&plain).unwrap();
+    header.attributes |= 2;
+    let packed = snap::raw::Encoder::new()
+        .compress_vec(&plain[HEADER_LEN..])
+        .unwrap();
+    let batch = Batch::assemble(header, &packed);
+    let stored = batch.stamp(50, crate::ids::LeaderEpoch(0)).to_bytes();
+    assert_eq!(first_at_or_after(&stored, 1_000), Some((50, 1_000)));
+    assert_eq!(first_at_or_after(&stored, 1_001), Some((51, 3_000)));
+    assert_eq!(first_at_or_after(&stored, 3_001), None);
 }
 
 fn nullable() -> impl Strategy<Value = Option<Bytes>> {

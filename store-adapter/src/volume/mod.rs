@@ -14,6 +14,7 @@ pub mod memory;
 pub mod owned;
 mod path;
 pub mod posix;
+mod space;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ pub use block::block_on;
 pub use memory::MemoryVolume;
 pub use path::VolumePath;
 pub use posix::PosixVolume;
+pub use space::SpaceWatch;
 
 use crate::runtime::BoxFuture;
 

@@ -10,6 +10,7 @@
 
 mod faults;
 mod index;
+mod newest;
 mod space;
 mod support;
 mod torn;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator::machine::group::classic::ClassicConfig;
+use coordinator::service::groups::GroupConfig;
 use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
 use gateway::broker::{Advertised, BrokerConfig};
 use gateway::partition::validate::TopicRules;
@@ -23,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::disk::{Disk, DiskRates, Hook};
 use super::executor::{NodeId, World};
+use super::groups::Ledger;
 use super::history::History;
 use super::net::{Network, Server};
 use super::plan::{Mode, Plan};
@@ -34,6 +37,8 @@ pub(crate) struct Cluster {
     pub(crate) plan: Plan,
     pub(crate) history: Arc<History>,
     pub(crate) net: Arc<Network>,
+    /// What groups were told.
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) volume: MemoryVolume,
     records: MemoryStore,
     identity: Arc<MemoryIdentity>,
@@ -83,6 +88,7 @@ impl Cluster {
             world: world.clone(),
             net: Network::new(world, &history, plan.net),
             history,
+            ledger: Arc::default(),
             volume: MemoryVolume::new(),
             records: MemoryStore::new(),
             identity: Arc::default(),
@@ -190,7 +196,7 @@ impl Cluster {
         for topic in running.broker.topics() {
             for (index, partition) in (0_u32..).zip(&topic.partitions) {
                 let shard = view.topics.by_id(topic.id).and_then(|t| t.shard(index));
-                if let (Ok(partition), Some(shard)) = (partition, shard) {
+                if let (None, Some(shard)) = (partition.unavailable(), shard) {
                     let place = (topic.id, i32::try_from(index).unwrap_or(i32::MAX));
                     logs.push((place, shard.0, partition.visible().high_watermark));
                 }
@@ -291,6 +297,7 @@ fn config(plan: &Plan) -> BootConfig {
         journal_segment_bytes: plan.segment_bytes,
         journal_queue_bytes: 64 << 20,
         journal_counters: Arc::default(),
+        space: None,
         listeners: vec![NamedListener {
             name: "PLAINTEXT".to_owned(),
             advertised: Advertised {
@@ -302,10 +309,19 @@ fn config(plan: &Plan) -> BootConfig {
             num_partitions: plan.auto_partitions,
             auto_create_topics: true,
             fetch_max_bytes: 1 << 20,
+            queued_response_bytes: 1 << 20,
             fetch_session_slots: 10,
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),
             topic_defaults: TopicRules::default(),
+            groups: GroupConfig {
+                classic: ClassicConfig {
+                    initial_rebalance_delay_ms: 50,
+                    min_session_timeout_ms: 10,
+                    ..ClassicConfig::default()
+                },
+                ..GroupConfig::default()
+            },
             settings: Arc::default(),
         },
     }

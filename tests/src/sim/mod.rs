@@ -10,6 +10,7 @@ mod check;
 mod clients;
 mod disk;
 pub mod executor;
+mod groups;
 mod history;
 mod instance;
 mod net;

@@ -132,6 +132,11 @@ impl Network {
         self.servers.lock().calm = true;
     }
 
+    /// Whether nothing is lost any more.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.servers.lock().calm
+    }
+
     fn unlucky(&self, rate: u64) -> bool {
         !self.servers.lock().calm && self.world.below(1000) < rate
     }

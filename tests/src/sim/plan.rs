@@ -82,6 +82,10 @@ pub(crate) struct Plan {
     /// The power is cut before the last start.
     pub(crate) last_cut: bool,
     pub(crate) acts: Vec<Act>,
+    /// Groups without members whose offsets are committed all the time.
+    pub(crate) committers: u32,
+    /// Members of one group.
+    pub(crate) members: u32,
 }
 
 /// What a seed is mostly about.
@@ -160,6 +164,8 @@ impl Plan {
             kill_starts: [0, 20, 50][rng.usize(0..3)],
             last_cut: !is(Theme::OsFlush) && rng.u8(0..4) > 0,
             acts,
+            committers: rng.u32(0..=2),
+            members: [0, 0, 2, 3, 5][rng.usize(0..5)],
         }
     }
 }

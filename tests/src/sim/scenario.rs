@@ -13,6 +13,7 @@ use super::check;
 use super::clients::{Client, Target};
 use super::disk::{Disk, DiskRates, Trap};
 use super::executor::{NodeId, World};
+use super::groups::{self, Share};
 use super::instance::{Cluster, Instance};
 use super::plan::{Act, Plan};
 use super::producer::Producer;
@@ -76,8 +77,9 @@ pub fn run(seed: u64) -> Report {
         Err(error) => cluster.history.violation(&error.to_string()),
     }
     let summary = format!(
-        "{}, {} steps, {:?}",
+        "{}, {}, {} steps, {:?}",
         cluster.history.summary(),
+        cluster.ledger.summary(),
         world.steps(),
         world.now()
     );
@@ -247,9 +249,49 @@ impl Director {
             let churn = admin::churn(client.clone(), plan.auto_partitions);
             drop(runtime.spawn("admin", Box::pin(churn)));
         }
+        self.start_groups(targets);
         for _ in 0..plan.ids {
             drop(runtime.spawn("ids", Box::pin(admin::ids(client.clone()))));
         }
+    }
+
+    fn start_groups(&self, targets: &[Target]) {
+        let plan = &self.cluster.plan;
+        let client = self.client(self.clients);
+        let runtime = client.env.runtime.clone();
+        let Some(on) = targets.first() else { return };
+        for number in 0..plan.committers {
+            let (client, ledger) = (client.clone(), self.cluster.ledger.clone());
+            let task = groups::committer(client, ledger, format!("simple-{number}"), on.clone());
+            drop(runtime.spawn("committer", Box::pin(task)));
+        }
+        for number in 0..plan.members {
+            let share = Share {
+                client: client.clone(),
+                ledger: self.cluster.ledger.clone(),
+                group: "shared".to_owned(),
+                on: on.clone(),
+                number,
+            };
+            drop(runtime.spawn("member", Box::pin(groups::member(share))));
+        }
+    }
+
+    /// Without faults every member gets somewhere.
+    async fn members_are_well(&self) -> Result<(), String> {
+        let before = self.cluster.ledger.stable();
+        for _ in 0..400 {
+            let now = self.cluster.ledger.stable();
+            let moved = |number: &u32| now.get(number) > before.get(number);
+            if (0..self.cluster.plan.members).all(|number| moved(&number)) {
+                return Ok(());
+            }
+            if self.cluster.history.failed() {
+                return Ok(());
+            }
+            self.sleep(100).await;
+        }
+        Err("a member of a group gets nowhere without any fault".to_owned())
     }
 
     async fn act(&self, up: Instance, act: Act) -> Result<Instance, String> {
@@ -402,6 +444,7 @@ impl Director {
                 up.disk.calm();
             }
         }
+        self.members_are_well().await?;
         self.world().kill(self.clients);
         Ok(up)
     }
@@ -420,6 +463,7 @@ impl Director {
         let up = up.map_err(|why| format!("the last start failed: {why:?}"))?;
         self.cluster.net.route(Some(up.server()), None);
         let node = self.world().node("verifier");
-        check::check(&self.client(node)).await
+        check::check(&self.client(node)).await?;
+        groups::check(&self.client(node), &self.cluster.ledger).await
     }
 }

@@ -139,6 +139,10 @@ impl LogStore for SlowStore {
         self.inner.open_shard(shard, owner)
     }
 
+    fn check_shard(&self, shard: ShardId) -> Result<(), StoreError> {
+        self.inner.check_shard(shard)
+    }
+
     fn create<'a>(&'a self, id: LogId, name: &'a str, shard: ShardId) -> StoreFuture<'a, ()> {
         self.inner.create(id, name, shard)
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tests::raw::batch::Record;
 use tests::raw::{RawClient, ops};
 
+use crate::fsyncs::counter;
 use crate::kit::{P, Target, end_of, on_kafka, plain, produce};
 use crate::reading::{fetch_batch, fetch_request, partitions};
 
@@ -58,13 +59,26 @@ async fn a_damaged_topic_file_takes_one_topic_offline() {
     });
     let mut client = target.connect().await;
     still_works(&mut client, "healthy").await;
-    let code = produced(&mut client, "hurt").await;
-    assert!([3, 6, 56].contains(&code), "retriable, not {code}");
+    assert_eq!(produced(&mut client, "hurt").await, 56);
+    let fetch = fetch_request("hurt", &[(0, 0)]);
+    let fetched = client.call(&fetch, 12).await.unwrap();
+    assert_eq!(partitions(&fetched)[0].error_code, 56);
+    let listed = ops::list_offsets(&mut client, "hurt", 1, ops::LATEST).await;
+    let listed = listed.unwrap_err().to_string();
+    assert!(listed.contains("ListOffsets hurt-0: 56 "), "{listed}");
     // Asking for it must not make an empty topic in its place.
     let asked = ops::metadata(&mut client, "hurt").await.unwrap();
-    assert_ne!(asked.topics[0].error_code, 0);
+    assert_eq!(asked.topics[0].error_code, 5);
     let created = ops::create_topic(&mut client, "hurt", 1, &[]).await;
-    assert!(created.is_err());
+    let created = created.unwrap_err().to_string();
+    assert!(created.contains("CreateTopics hurt: 56 "), "{created}");
+    let deleted = ops::delete_topic(&mut client, "hurt").await.unwrap_err();
+    assert!(deleted.to_string().contains(" 56 "), "{deleted}");
+    let ready = target.admin("/readyz?verbose");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    let said = "[~]files degraded: 1 damaged, such as hurt/.topic-id.json";
+    assert!(ready.contains(said), "{ready}");
+    assert_eq!(counter(&target, "fencepost_damaged_files "), 1);
     target.gateway(|gateway, data_dir| {
         let path = data_dir.join("hurt/.topic-id.json");
         assert_eq!(fs::read(&path).unwrap(), garbage, "kept as it was");
@@ -148,6 +162,11 @@ async fn a_flipped_bit_in_the_journal_is_never_served() {
     let code = produced(&mut client, "flipped").await;
     assert!([6, 56].contains(&code), "offline, not {code}");
     let name = file.file_name().unwrap().to_string_lossy().into_owned();
+    let ready = target.admin("/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    assert!(ready.contains(&name), "{ready}");
+    assert_eq!(counter(&target, "fencepost_damaged_files "), 1);
+    assert_eq!(counter(&target, "fencepost_partitions_offline "), 1);
     target.gateway(|gateway, _| {
         let log = gateway.log().unwrap();
         assert!(log.contains(&name), "{name} is not named in:\n{log}");
@@ -224,4 +243,28 @@ async fn a_volume_of_another_cluster_is_refused() {
     });
     assert!(refused.contains("cluster.json"), "{refused}");
     assert_eq!(end_of(&mut target.connect().await, "remembered").await, 1);
+}
+
+#[tokio::test]
+async fn a_journal_file_that_is_gone_after_a_kill_is_refused_by_name() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("acknowledged", 1).await;
+    assert_eq!(produce(&mut client, "acknowledged", plain(1)).await, (0, 0));
+    let refused = target.gateway(|gateway, data_dir| {
+        gateway.process().kill().unwrap();
+        let file = journals(&data_dir).pop().unwrap();
+        let kept = file.with_extension("kept");
+        fs::rename(&file, &kept).unwrap();
+        let refused = format!("{:#}", gateway.restart().unwrap_err());
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert!(refused.contains(name), "{name} is not named in: {refused}");
+        fs::rename(&kept, &file).unwrap();
+        gateway.restart().unwrap();
+        refused
+    });
+    assert!(refused.contains("missing"), "{refused}");
+    assert_eq!(end_of(&mut target.connect().await, "acknowledged").await, 1);
 }

@@ -1,21 +1,13 @@
 //! Fsyncs are counted, never timed: requests that are in flight together share them.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use kafka_protocol::messages::ProduceRequest;
 use tests::raw::{RawClient, ops};
 
 use crate::kit::{P, Target, codes, on_kafka, produce_request};
 
 /// The value of a counter of `/metrics`.
-fn counter(target: &Target, name: &str) -> u64 {
-    let address = target.gateway(|gateway, _| gateway.admin_address());
-    let mut stream = TcpStream::connect(&address).unwrap();
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+pub(crate) fn counter(target: &Target, name: &str) -> u64 {
+    let answer = target.admin("/metrics");
     let line = answer
         .lines()
         .find(|line| line.starts_with(name))

@@ -11,7 +11,7 @@ use tests::gatewayproc::{Gateway, GatewayOptions};
 use tests::raw::batch::Record;
 use tests::raw::{RawClient, ops};
 
-use crate::kit::{P, on_kafka, plain};
+use crate::kit::{P, get, on_kafka, plain};
 use crate::reading::fetch_batch;
 
 /// A file system of a fixed size, unmounted when dropped.
@@ -19,7 +19,7 @@ struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     fn mount(at: &Path, mib: u32) -> Self {
-        fs::create_dir(at).unwrap();
+        fs::create_dir_all(at).unwrap();
         let output = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"])
             .arg(at)
@@ -163,4 +163,59 @@ async fn what_needs_space_is_refused_with_a_retry() {
         .unwrap();
     assert_eq!((sent.error_code, sent.base_offset), (0, 0));
     ops::init_producer_id(&mut client).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_is_shown_and_said_once() {
+    if on_kafka() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // The log of the process lies beside the disk, not on it.
+    let disk = SmallDisk::mount(&dir.path().join("data"), 48);
+    let options = GatewayOptions {
+        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
+        ..GatewayOptions::default()
+    };
+    let gateway = Gateway::start(&disk.0, &options).unwrap();
+    let admin = |path: &str| get(&gateway.admin_address(), path);
+    let shown = |full: bool| {
+        let metric = format!("fencepost_disk_full {}\n", u8::from(full));
+        let degraded = admin("/readyz").contains("\ndisk: it is full");
+        admin("/metrics").contains(&metric) && degraded == full
+    };
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    ops::create_topic(&mut client, "filled", 1, &[])
+        .await
+        .unwrap();
+    assert!(shown(false));
+    for round in 1..=2 {
+        disk.fill();
+        let mut refused = 0;
+        while refused < 20 {
+            let sent = ops::produce(&mut client, "filled", 0, plain_of(40_000)).await;
+            refused += i32::from(sent.unwrap().error_code != 0);
+        }
+        assert!(shown(true));
+        assert!(admin("/readyz").starts_with("HTTP/1.1 200 "));
+        assert!(admin("/metrics").contains("fencepost_store_refusals_total{cause=\"full\"} "));
+        disk.free();
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        while !shown(false) {
+            pace.tick().await;
+        }
+        let log = gateway.log().unwrap();
+        let said = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+        assert_eq!(said("the disk is full"), round, "{log}");
+        assert_eq!(said("the disk has space again"), round, "{log}");
+        // Nothing is said for each of twenty refusals.
+        let loud = |line: &&str| line.contains("ERROR") || line.contains("WARN");
+        assert!(log.lines().filter(loud).count() < 10 * round, "{log}");
+    }
+}
+
+fn plain_of(len: usize) -> bytes::Bytes {
+    let mut spec = P(-1, -1, -1, 0).spec();
+    spec.records = vec![Record::value(vec![b'x'; len])];
+    spec.build()
 }

@@ -1,5 +1,7 @@
 //! The broker under test, whichever it is, and what every module asks of it.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -19,7 +21,10 @@ use tests::raw::{RawClient, ops};
 use crate::differences::KNOWN_DIFFERENCES;
 
 /// Settings of every broker of the suite, by Kafka's names.
-const SETTINGS: [(&str, &str); 1] = [("num.partitions", "4")];
+const SETTINGS: [(&str, &str); 2] = [
+    ("num.partitions", "4"),
+    ("group.initial.rebalance.delay.ms", "0"),
+];
 /// Kafka deletes records older than a week; some here are meant to be old.
 const KAFKA_SETTINGS: [(&str, &str); 1] = [("log.retention.ms", "-1")];
 
@@ -170,6 +175,11 @@ impl Target {
         }
     }
 
+    /// What our gateway's admin port answers to a GET.
+    pub(crate) fn admin(&self, path: &str) -> String {
+        get(&self.gateway(|gateway, _| gateway.admin_address()), path)
+    }
+
     /// Fails if our gateway logged a panic, or an error that none of `expected` is part of.
     pub(crate) fn log_is_clean(&self, expected: &[&str]) {
         if on_kafka() {
@@ -182,6 +192,16 @@ impl Target {
             assert!(!bad, "logged: {line}");
         }
     }
+}
+
+/// The answer to a GET over HTTP, with its head.
+pub(crate) fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 /// The time, in milliseconds since the epoch.

@@ -275,7 +275,7 @@ async fn r15_leader_epochs() {
     assert_eq!(stored[12..16], epoch.to_be_bytes());
 }
 
-fn list_request(topic: &str, wanted: &[(i32, i64)]) -> ListOffsetsRequest {
+pub(crate) fn list_request(topic: &str, wanted: &[(i32, i64)]) -> ListOffsetsRequest {
     let wanted = wanted.iter().map(|(partition, timestamp)| {
         ListOffsetsPartition::default()
             .with_partition_index(*partition)

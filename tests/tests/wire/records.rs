@@ -9,8 +9,11 @@ use tests::raw::batch::{put_varint, seal};
 use tests::raw::{RawClient, ops};
 
 use crate::idempotence::patched;
-use crate::kit::{P, Target, answers, codes, differs, plain, produce_request, text};
+use crate::kit::{
+    P, Target, answers, codes, differs, end_of, on_kafka, plain, produce, produce_request, text,
+};
 use crate::malformed::bounded;
+use crate::reading::list_request;
 
 /// Kafka's codes of partitions 0 and 1; `None`: it never answers.
 type Codes = Option<[i16; 2]>;
@@ -60,8 +63,12 @@ fn raw(batch: &Bytes, at: usize, with: &[u8]) -> Bytes {
 
 /// A record by its parts; the length in front is true.
 fn record(attributes: u8, offset_delta: i64, key: i64, headers: &[u8]) -> Vec<u8> {
+    record_at(0, attributes, offset_delta, key, headers)
+}
+
+fn record_at(late: i64, attributes: u8, offset_delta: i64, key: i64, headers: &[u8]) -> Vec<u8> {
     let mut body = BytesMut::from(&[attributes][..]);
-    put_varint(&mut body, 0);
+    put_varint(&mut body, late);
     put_varint(&mut body, offset_delta);
     put_varint(&mut body, key);
     put_varint(&mut body, 1);
@@ -335,6 +342,58 @@ async fn record_counts_and_lengths() {
 #[tokio::test]
 async fn record_contents() {
     run("contents", &contents()).await;
+}
+
+#[tokio::test]
+async fn compressed_records_are_looked_at_on_request() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[("validate", "full")]);
+    let mut client = target.with_topic("unpacked", 1).await;
+    let zip = gzip(&[good(0), good(1)].concat());
+    let gap = [good(0), good(5), good(2)].concat();
+    for (name, batch, code) in [
+        ("gzip", compressed(1, 2, &zip), 0),
+        ("garbage for gzip", compressed(1, 1, b"no such thing"), 87),
+        ("garbage for snappy", compressed(2, 1, b"no such thing"), 87),
+        ("garbage for lz4", compressed(3, 1, b"no such thing"), 87),
+        ("garbage for zstd", compressed(4, 1, b"no such thing"), 87),
+        ("cut short", compressed(1, 2, &zip[..20]), 87),
+        ("a gap", compressed(1, 3, &gzip(&gap)), 87),
+        ("fewer than claimed", compressed(1, 3, &zip), 87),
+        ("more than claimed", compressed(1, 1, &zip), 87),
+    ] {
+        assert_eq!(
+            produce(&mut client, "unpacked", batch).await.0,
+            code,
+            "{name}"
+        );
+    }
+    assert_eq!(end_of(&mut client, "unpacked").await, 2);
+}
+
+#[tokio::test]
+async fn times_inside_a_compressed_batch() {
+    let target = Target::shared();
+    let mut client = target.with_topic("packed-times", 1).await;
+    let stamp = P(-1, -1, -1, 0).spec().timestamp_ms;
+    let records = [(0, 0), (1000, 1), (500, 2)]
+        .map(|(late, offset_delta)| record_at(late, 0, offset_delta, -1, &[0]));
+    let batch = compressed(1, 3, &gzip(&records.concat()));
+    let batch = patched(&batch, 35, &(stamp + 1000).to_be_bytes());
+    assert_eq!(produce(&mut client, "packed-times", batch).await, (0, 0));
+    for (asked, offset, timestamp) in [
+        (stamp, 0, stamp),
+        (stamp + 1, 1, stamp + 1000),
+        (stamp + 1001, -1, -1),
+        (-3, 1, stamp + 1000),
+    ] {
+        let request = list_request("packed-times", &[(0, asked)]);
+        let response = client.call(&request, 7).await.unwrap();
+        let got = &response.topics[0].partitions[0];
+        assert_eq!((got.offset, got.timestamp), (offset, timestamp), "{asked}");
+    }
 }
 
 #[tokio::test]

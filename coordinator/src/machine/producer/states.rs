@@ -87,6 +87,11 @@ impl ProducerStates {
         }
     }
 
+    /// Takes over what `before`, an earlier state of the same log, refused.
+    pub fn remember_refusals(&mut self, before: &mut Self) {
+        self.refused = std::mem::take(&mut before.refused);
+    }
+
     /// The durable state. Queued batches are not in it.
     pub fn image(&self) -> Image {
         Image {

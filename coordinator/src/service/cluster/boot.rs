@@ -185,6 +185,7 @@ async fn make_dirs(files: &Files, broker: BrokerId) -> Result<(), StartError> {
         volume.create_dir_all(&place.path().parent()).await?;
     }
     volume.create_dir_all(&layout::deleted_dir()).await?;
+    volume.create_dir_all(&layout::offsets_dir()).await?;
     Ok(())
 }
 

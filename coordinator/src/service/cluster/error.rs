@@ -5,6 +5,8 @@ use store_adapter::volume::VolumeError;
 use store_adapter::volume::owned::OwnedError;
 use uuid::Uuid;
 
+use crate::volume::layout;
+
 /// Why a broker did not start on a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
@@ -193,7 +195,7 @@ pub enum TopicError {
         id: Uuid,
     },
     /// The files of the topic of that name are damaged.
-    #[error("topic {name:?} is damaged")]
+    #[error("topic {name:?} exists, and a file in {} is damaged", layout::topic_dir(.name))]
     Damaged {
         /// The name.
         name: String,

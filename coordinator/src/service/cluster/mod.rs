@@ -13,6 +13,7 @@ mod controller;
 mod damage;
 mod error;
 mod files;
+mod group_files;
 mod node;
 mod partition_files;
 mod placement;
@@ -37,6 +38,7 @@ use uuid::Uuid;
 pub use block_file::VolumeBlockFile;
 pub use damage::{Damage, DamageLog};
 pub use error::{NodeError, StartError, TopicError};
+pub use group_files::VolumeGroupFiles;
 pub use partition_files::{PartitionContent, PartitionFile};
 pub use topic_name::{NameError, validate as validate_topic_name};
 pub use view::{Assignment, ClusterView, Ownership, Topic, TopicIndex};
@@ -101,6 +103,7 @@ pub struct ClusterNode {
     status: watch::Receiver<NodeStatus>,
     damage: Arc<DamageLog>,
     block_file: VolumeBlockFile,
+    group_files: Arc<VolumeGroupFiles>,
 }
 
 impl ClusterNode {
@@ -172,6 +175,18 @@ impl ClusterNode {
             .collect()
     }
 
+    /// The group slots that this broker owns, in order, with the epochs to claim them with.
+    pub fn group_slots(&self) -> Vec<(u32, OwnerEpoch)> {
+        let view = self.view();
+        let slots = (0..).zip(&view.assignment.group_slots);
+        let own = slots.filter(|(_, owner)| owner.broker == self.broker);
+        let epoch = |owner: &Ownership| OwnerEpoch {
+            assignment: owner.epoch,
+            instance: self.instance,
+        };
+        own.map(|(slot, owner)| (slot, epoch(owner))).collect()
+    }
+
     /// The epoch by which this broker leads a log; `None` when it does not.
     pub fn leads(&self, log: LogId) -> Option<LeaderEpoch> {
         let owner = self.view.borrow().leader(log)?;
@@ -186,6 +201,11 @@ impl ClusterNode {
     /// The producer-id blocks of this broker.
     pub fn block_file(&self) -> VolumeBlockFile {
         self.block_file.clone()
+    }
+
+    /// The files of the groups that this broker coordinates.
+    pub fn group_files(&self) -> Arc<VolumeGroupFiles> {
+        self.group_files.clone()
     }
 
     /// Creates a topic; durable and visible in [`ClusterNode::view`] when it returns. Of concurrent
@@ -299,6 +319,11 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
             files: booted.files.clone(),
             claim: booted.claim.clone(),
         },
+        group_files: Arc::new(VolumeGroupFiles::new(
+            booted.files.clone(),
+            booted.owned.clone(),
+            booted.claim.epoch().instance,
+        )),
     };
     let node = Node::new(ports.env.clone(), booted, view, status);
     if started.send(Ok(handle)).is_ok() {

@@ -7,6 +7,7 @@ use store_adapter::ids::{BrokerId, LeaderEpoch, LogId, ShardId};
 use uuid::Uuid;
 
 use super::topic_name::folded;
+use crate::slot_hash::fnv1a32;
 use crate::volume::format::{AssignmentFile, BrokerEntry, SlotEntry};
 
 /// A topic. Its identity is the id; a topic created under the same name later is another one.
@@ -197,6 +198,14 @@ impl Assignment {
     /// Who leads a partition, by name.
     pub fn leader(&self, topic: &str, partition: u32) -> Option<Ownership> {
         self.leaders.get(topic)?.get(&partition).copied()
+    }
+
+    /// The group slot that a group is in, and who owns it.
+    pub fn group_slot(&self, group: &str) -> Option<(u32, Ownership)> {
+        let slots = u32::try_from(self.group_slots.len()).ok()?;
+        let slot = fnv1a32(group.as_bytes()).checked_rem(slots)?;
+        let owner = self.group_slots.get(usize::try_from(slot).ok()?)?;
+        Some((slot, *owner))
     }
 
     /// Who owns a shard.

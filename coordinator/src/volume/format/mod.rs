@@ -7,6 +7,7 @@
 mod assignment;
 mod broker;
 mod cluster;
+mod group_offsets;
 mod id_block;
 mod manifest;
 mod snapshot;
@@ -23,6 +24,7 @@ use serde::de::DeserializeOwned;
 pub use assignment::{AssignmentFile, BrokerEntry, Health, PartitionEntry, Role, SlotEntry};
 pub use broker::{Listener, Registration};
 pub use cluster::{CLUSTER_VERSION, ClusterFile, GROUP_SLOTS, TXN_SLOTS};
+pub use group_offsets::{GroupOffsetsFile, Kept, StagedEntry, StagedOffsetEntry};
 pub use id_block::IdBlockFile;
 pub use manifest::Manifest;
 pub use snapshot::{

@@ -86,6 +86,7 @@ fn reply(rng: &mut Rng) -> FetchReply {
         } else {
             Vec::new()
         },
+        room: AnswerRoom::default(),
     }
 }
 

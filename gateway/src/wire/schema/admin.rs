@@ -234,94 +234,84 @@ pub(super) fn elements() -> Vec<(i16, Kind, usize)> {
         (
             23,
             of(&EPOCH_TOPIC),
-            std::mem::size_of::<kp::offset_for_leader_epoch_request::OffsetForLeaderTopic>(),
+            size_of::<kp::offset_for_leader_epoch_request::OffsetForLeaderTopic>(),
         ),
         (
             23,
             of(&EPOCH_PARTITION),
-            std::mem::size_of::<kp::offset_for_leader_epoch_request::OffsetForLeaderPartition>(),
+            size_of::<kp::offset_for_leader_epoch_request::OffsetForLeaderPartition>(),
         ),
         (
             21,
             of(&DELETE_RECORDS_TOPIC),
-            std::mem::size_of::<dr::DeleteRecordsTopic>(),
+            size_of::<dr::DeleteRecordsTopic>(),
         ),
         (
             21,
             of(&DELETE_RECORDS_PARTITION),
-            std::mem::size_of::<dr::DeleteRecordsPartition>(),
+            size_of::<dr::DeleteRecordsPartition>(),
         ),
         (
             32,
             of(&DESCRIBE_CONFIGS_RESOURCE),
-            std::mem::size_of::<dc::DescribeConfigsResource>(),
+            size_of::<dc::DescribeConfigsResource>(),
         ),
         (
             33,
             of(&ALTER_CONFIGS_RESOURCE),
-            std::mem::size_of::<ac::AlterConfigsResource>(),
+            size_of::<ac::AlterConfigsResource>(),
         ),
-        (
-            33,
-            of(&ALTERABLE_CONFIG),
-            std::mem::size_of::<ac::AlterableConfig>(),
-        ),
+        (33, of(&ALTERABLE_CONFIG), size_of::<ac::AlterableConfig>()),
         (
             37,
             of(&CREATE_PARTITIONS_TOPIC),
-            std::mem::size_of::<cp::CreatePartitionsTopic>(),
+            size_of::<cp::CreatePartitionsTopic>(),
         ),
         (
             37,
             of(&CREATE_PARTITIONS_ASSIGNMENT),
-            std::mem::size_of::<cp::CreatePartitionsAssignment>(),
+            size_of::<cp::CreatePartitionsAssignment>(),
         ),
         (
             43,
             topic,
-            std::mem::size_of::<kp::elect_leaders_request::TopicPartitions>(),
+            size_of::<kp::elect_leaders_request::TopicPartitions>(),
         ),
         (
             44,
             of(&INCREMENTAL_RESOURCE),
-            std::mem::size_of::<ia::AlterConfigsResource>(),
+            size_of::<ia::AlterConfigsResource>(),
         ),
         (
             44,
             of(&INCREMENTAL_CONFIG),
-            std::mem::size_of::<ia::AlterableConfig>(),
+            size_of::<ia::AlterableConfig>(),
         ),
         (
             45,
             of(&REASSIGNABLE_TOPIC),
-            std::mem::size_of::<ar::ReassignableTopic>(),
+            size_of::<ar::ReassignableTopic>(),
         ),
         (
             45,
             of(&REASSIGNABLE_PARTITION),
-            std::mem::size_of::<ar::ReassignablePartition>(),
+            size_of::<ar::ReassignablePartition>(),
         ),
         (
             46,
             topic,
-            std::mem::size_of::<
-                kp::list_partition_reassignments_request::ListPartitionReassignmentsTopics,
-            >(),
+            size_of::<kp::list_partition_reassignments_request::ListPartitionReassignmentsTopics>(),
         ),
         (
             57,
             of(&FEATURE_UPDATE),
-            std::mem::size_of::<kp::update_features_request::FeatureUpdateKey>(),
+            size_of::<kp::update_features_request::FeatureUpdateKey>(),
         ),
         (
             61,
             topic,
-            std::mem::size_of::<kp::describe_producers_request::TopicRequest>(),
+            size_of::<kp::describe_producers_request::TopicRequest>(),
         ),
-        (
-            75,
-            of(&TOPIC_REQUEST),
-            std::mem::size_of::<dt::TopicRequest>(),
-        ),
+        (75, of(&TOPIC_REQUEST), size_of::<dt::TopicRequest>()),
     ]
 }

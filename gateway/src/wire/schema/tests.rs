@@ -41,7 +41,55 @@ fn elements() -> Vec<(i16, Kind, usize)> {
             of(&METADATA_TOPIC),
             size_of::<kp::metadata_request::MetadataRequestTopic>(),
         ),
+        (
+            8,
+            of(&offsets::OFFSET_COMMIT_TOPIC),
+            size_of::<kp::offset_commit_request::OffsetCommitRequestTopic>(),
+        ),
+        (
+            8,
+            of(&offsets::OFFSET_COMMIT_PARTITION),
+            size_of::<kp::offset_commit_request::OffsetCommitRequestPartition>(),
+        ),
+        (
+            9,
+            of(&offsets::OFFSET_FETCH_GROUP),
+            size_of::<kp::offset_fetch_request::OffsetFetchRequestGroup>(),
+        ),
+        (
+            9,
+            of(&offsets::OFFSET_FETCH_TOPIC),
+            size_of::<kp::offset_fetch_request::OffsetFetchRequestTopics>(),
+        ),
+        (
+            47,
+            of(&offsets::OFFSET_DELETE_TOPIC),
+            size_of::<kp::offset_delete_request::OffsetDeleteRequestTopic>(),
+        ),
+        (
+            47,
+            of(&offsets::OFFSET_DELETE_PARTITION),
+            size_of::<kp::offset_delete_request::OffsetDeleteRequestPartition>(),
+        ),
         (10, STRING, size_of::<StrBytes>()),
+        (
+            11,
+            of(&groups::JOIN_GROUP_PROTOCOL),
+            size_of::<kp::join_group_request::JoinGroupRequestProtocol>(),
+        ),
+        (
+            13,
+            of(&groups::MEMBER_IDENTITY),
+            size_of::<kp::leave_group_request::MemberIdentity>(),
+        ),
+        (
+            14,
+            of(&groups::ASSIGNMENT),
+            size_of::<kp::sync_group_request::SyncGroupRequestAssignment>(),
+        ),
+        (15, STRING, size_of::<kp::GroupId>()),
+        (16, STRING, size_of::<StrBytes>()),
+        (42, STRING, size_of::<kp::GroupId>()),
         (19, of(&CREATE_TOPIC), size_of::<ct::CreatableTopic>()),
         (
             19,

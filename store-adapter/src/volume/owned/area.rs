@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{BrokerId, OwnerEpoch, ShardId};
@@ -146,6 +146,31 @@ pub(super) struct MarkName {
     pub(super) hashed: bool,
 }
 
+/// What the name of a mark tells of its target.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum MarkedTarget {
+    /// The target.
+    Named(VolumePath),
+    /// The target is inside.
+    Inside,
+}
+
+/// Reads the name of a mark.
+pub(super) fn marked_target(name: &str) -> Option<MarkedTarget> {
+    let escaped = name.strip_prefix("w-")?;
+    if escaped.contains('~') {
+        return Some(MarkedTarget::Inside);
+    }
+    let path = percent_decode_str(escaped).decode_utf8().ok()?;
+    Some(MarkedTarget::Named(path_of(&path)))
+}
+
+/// The path of a text that a path gave.
+pub(super) fn path_of(text: &str) -> VolumePath {
+    let root = VolumePath::root();
+    text.split('/').fold(root, |dir, name| dir.join(name))
+}
+
 /// FNV-1a, 128 bits.
 fn fnv1a128(bytes: &[u8]) -> u128 {
     bytes
@@ -221,6 +246,11 @@ mod tests {
         assert!(long('a').hashed);
         assert_ne!(long('a').name, long('b').name);
         assert!(long('a').name.len() <= MARK_NAME_MAX);
+        let target = root.join("t%2F0").join("manifest.json");
+        let name = mark_name(&target).name;
+        assert_eq!(marked_target(&name), Some(MarkedTarget::Named(target)));
+        assert_eq!(marked_target(&long('a').name), Some(MarkedTarget::Inside));
+        assert_eq!(marked_target("own-1"), None);
     }
 
     #[test]

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::area::{mark_name, ticket_epoch};
+use super::area::{MarkedTarget, mark_name, marked_target, path_of, ticket_epoch};
 use super::{Area, OwnedError, OwnedFiles, PresentOwner, remove_if_there, sync_dir};
 use crate::ids::OwnerEpoch;
 use crate::volume::{DirEntry, Volume, VolumeError, VolumeFile, VolumePath};
 
 /// How many marked targets a claim remembers. Forgetting costs one more look.
 const MARKED_MAX: usize = 4096;
+/// The most bytes of a mark that has its target inside.
+const MARK_LEN_MAX: u64 = 64 << 10;
 /// How many nonces are tried for one ticket.
 const NONCE_TRIES: u32 = 16;
 
@@ -221,6 +223,36 @@ impl Claim {
             Err(error) if error.is_not_found() => self.is_listed(&dir, &name).await,
             Err(error) => Err(OwnedError::NotApplied(error)),
         }
+    }
+
+    /// Every target of the area that was written, by the marks. To be asked after a take-over, whose
+    /// own creates make the listing fresh. A mark that can't be understood is left out.
+    ///
+    /// # Errors
+    /// `NotApplied` when the marks can't be read.
+    pub async fn written(&self) -> Result<Vec<VolumePath>, OwnedError> {
+        let dir = self.area.dir();
+        let names = self.volume().list(&dir).await;
+        let mut targets = Vec::new();
+        for entry in names.map_err(OwnedError::NotApplied)? {
+            let target = match marked_target(&entry.name) {
+                Some(MarkedTarget::Named(target)) => target,
+                Some(MarkedTarget::Inside) => {
+                    let path = self
+                        .volume()
+                        .read(&dir.join(&entry.name), MARK_LEN_MAX)
+                        .await;
+                    let path = path.map_err(OwnedError::NotApplied)?;
+                    match std::str::from_utf8(&path) {
+                        Ok(path) if !path.is_empty() => path_of(path),
+                        _ => continue,
+                    }
+                }
+                None => continue,
+            };
+            targets.push(target);
+        }
+        Ok(targets)
     }
 
     /// Makes the mark of `target` durable: it was written, so that it can't be missing later.

@@ -224,7 +224,7 @@ fn a_volume_that_renames_nothing_is_refused() {
     use store_adapter::volume::memory::{StepFault, StepOutcome};
     let site = Site::new(&World::new(12));
     // Directories first, then the trial's create and rename.
-    let hook = Interrupt::new(5, How::Once(StepOutcome::Fail(StepFault::Io)));
+    let hook = Interrupt::new(6, How::Once(StepOutcome::Fail(StepFault::Io)));
     let outcome = site.try_start(0, hook).unwrap();
     assert!(
         matches!(&outcome, Err(StartError::NoRename(_))),

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::super::tests::create;
 use super::world::{Site, World};
 use crate::volume::format::{
-    AssignmentFile, ClusterFile, Format, IdBlockFile, Manifest, ProducerSnapshot, Registration,
-    TopicConfigFile, TopicIdFile, TopicTombstone, TxnIndexSnapshot, decode, encode,
+    AssignmentFile, ClusterFile, Format, GroupOffsetsFile, IdBlockFile, Manifest, ProducerSnapshot,
+    Registration, TopicConfigFile, TopicIdFile, TopicTombstone, TxnIndexSnapshot, decode, encode,
 };
 
 const DOC: &str = include_str!("../../../../../docs/on-volume-format.md");
@@ -52,11 +52,13 @@ type Check = fn(&str, &str);
 #[test]
 fn every_sample_is_what_the_code_writes() {
     let mut samples = samples();
-    let checks: [(&str, Check); 12] = [
+    let checks: [(&str, Check); 14] = [
         ("cluster", check::<ClusterFile>),
         ("assignment", check::<AssignmentFile>),
         ("registration", check::<Registration>),
         ("producer-ids", check::<IdBlockFile>),
+        ("group-offsets", check::<GroupOffsetsFile>),
+        ("group-deleted", check::<GroupOffsetsFile>),
         ("topic-id", check::<TopicIdFile>),
         ("topic-id-deleted", check::<TopicIdFile>),
         ("topic-config", check::<TopicConfigFile>),

@@ -5,6 +5,7 @@ mod changes;
 mod crash;
 mod docs;
 mod files;
+mod groups;
 mod real;
 mod topics;
 mod twins;

@@ -1,0 +1,226 @@
+//! The classic group protocol: who is a member, who leads, which generation it is.
+//!
+//! ```text
+//!            a member joins            the join phase ends           the leader assigns
+//!   Empty ─────────────────► Preparing ──────────────────► Completing ───────────────► Stable
+//!     ▲                      │  ▲  ▲                          │                          │
+//!     └──────────────────────┘  │  └──────────────────────────┘                          │
+//!        everyone is gone       └────────────────────────────────────────────────────────┘
+//!                                  a member joins, leaves, changes, or is not heard of
+//! ```
+//!
+//! Any state can become Dead: the group was deleted or is coordinated elsewhere.
+//!
+//! Synchronous and without a clock: every function is told the time and answers with a reply (or
+//! the token of a request that has to wait) and effects. The group carries its own deadlines:
+//! [`ClassicGroup::next_deadline`] says when [`ClassicGroup::on_deadline`] wants to be called.
+//! Follows the classic part of Apache Kafka 4's group coordinator, also in the order of errors,
+//! except that every request that waits is answered: where Kafka forgets one that was replaced by
+//! a later request of the same member, it is refused here.
+
+mod join;
+mod member;
+mod protocol;
+mod query;
+mod rebalance;
+mod requests;
+mod subscription;
+mod timers;
+
+#[cfg(test)]
+mod matrix_tests;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod scene;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use protocol::{
+    Answer, Caller, ClassicConfig, Effects, Fact, Join, JoinRefused, JoinReply, Joined,
+    JoinedMember, Leaving, MemberId, Protocol, Staged, Sync, SyncReply, Synced, Token,
+};
+pub use query::{Described, DescribedMember};
+
+use self::member::Members;
+use self::timers::Timers;
+use super::{GroupError, Now};
+
+/// How long a member that joins for the first time may wait for its first generation: it does
+/// not know its id yet and cannot send heartbeats (`group.new.member.join.timeout.ms` of Kafka,
+/// a constant there).
+pub const NEW_MEMBER_JOIN_TIMEOUT_MS: u32 = 300_000;
+/// Members of one group that were given an id and did not come back with it yet.
+pub const PENDING_MAX: usize = 65_536;
+
+/// The state of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClassicState {
+    /// No members.
+    Empty,
+    /// Members are joining.
+    PreparingRebalance,
+    /// Members wait for the leader's assignment.
+    CompletingRebalance,
+    /// Every member has its assignment.
+    Stable,
+    /// Gone.
+    Dead,
+}
+
+impl ClassicState {
+    /// Kafka's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::PreparingRebalance => "PreparingRebalance",
+            Self::CompletingRebalance => "CompletingRebalance",
+            Self::Stable => "Stable",
+            Self::Dead => "Dead",
+        }
+    }
+
+    /// Whether the state may follow `before`.
+    pub fn can_follow(self, before: Self) -> bool {
+        use ClassicState::{CompletingRebalance, Dead, Empty, PreparingRebalance, Stable};
+        match self {
+            Empty | CompletingRebalance => before == PreparingRebalance,
+            PreparingRebalance => matches!(before, Stable | CompletingRebalance | Empty),
+            Stable => before == CompletingRebalance,
+            Dead => true,
+        }
+    }
+}
+
+/// What ends a join phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JoinPhase {
+    /// The first members of an empty group: `delay_ms` more, again and again while members keep
+    /// arriving, for at most `remaining_ms` in all.
+    Initial { delay_ms: u32, remaining_ms: u32 },
+    /// Every member is back, or the rebalance timeout.
+    Rebalance,
+}
+
+/// A group.
+#[derive(Debug, Clone)]
+pub struct ClassicGroup {
+    state: ClassicState,
+    /// When the state began, ms since the Unix epoch.
+    since_ms: i64,
+    generation: i32,
+    protocol_type: Option<Arc<str>>,
+    protocol_name: Option<Arc<str>>,
+    leader: Option<MemberId>,
+    members: Members,
+    /// Given an id, and expected to join with it (KIP-394).
+    pending: BTreeSet<MemberId>,
+    /// Members of the generation that have not asked for their assignment.
+    pending_sync: BTreeSet<MemberId>,
+    join_phase: JoinPhase,
+    /// A member arrived since the initial delay was last extended.
+    new_member_added: bool,
+    /// Topics that the members of the generation consume; `None` if that is not known.
+    subscribed: Option<BTreeSet<String>>,
+    timers: Timers,
+    next_token: u64,
+}
+
+/// One call of the machine.
+struct Turn<'a> {
+    config: &'a ClassicConfig,
+    now: Now,
+    effects: Effects,
+}
+
+impl<'a> Turn<'a> {
+    fn new(config: &'a ClassicConfig, now: Now) -> Self {
+        Self {
+            config,
+            now,
+            effects: Effects::default(),
+        }
+    }
+
+    fn fact(&mut self, fact: Fact) {
+        self.effects.facts.push(fact);
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.effects.answers.push(answer);
+    }
+}
+
+impl ClassicGroup {
+    /// A group without members.
+    pub fn new(now: Now) -> Self {
+        Self {
+            state: ClassicState::Empty,
+            since_ms: now.wall_ms,
+            generation: 0,
+            protocol_type: None,
+            protocol_name: None,
+            leader: None,
+            members: Members::default(),
+            pending: BTreeSet::new(),
+            pending_sync: BTreeSet::new(),
+            join_phase: JoinPhase::Rebalance,
+            new_member_added: false,
+            subscribed: None,
+            timers: Timers::default(),
+            next_token: 0,
+        }
+    }
+
+    /// A group without members that was known before: its protocol type, and since when it has
+    /// been empty, in ms since the Unix epoch.
+    pub fn restored(protocol_type: Option<Arc<str>>, empty_since_ms: i64) -> Self {
+        let mut group = Self::new(Now {
+            mono_ms: 0,
+            wall_ms: empty_since_ms,
+        });
+        group.protocol_type = protocol_type;
+        group.subscribed = group.uses_consumer_protocol().then(BTreeSet::new);
+        group
+    }
+
+    /// When [`ClassicGroup::on_deadline`] wants to be called, in monotonic milliseconds.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.timers.next()
+    }
+
+    /// The group is gone from here: everyone who waits is told why, and nothing happens any more.
+    pub fn die(&mut self, error: GroupError, now: Now) -> Effects {
+        let config = ClassicConfig::default();
+        let mut turn = Turn::new(&config, now);
+        for id in self.members.ids() {
+            self.refuse_parked(&id, error, id.0.clone(), &mut turn);
+        }
+        self.members = Members::default();
+        self.leader = None;
+        self.pending.clear();
+        self.pending_sync.clear();
+        self.timers.clear();
+        self.enter(ClassicState::Dead, now);
+        turn.effects
+    }
+
+    fn enter(&mut self, state: ClassicState, now: Now) {
+        debug_assert!(
+            state.can_follow(self.state),
+            "{state:?} after {:?}",
+            self.state
+        );
+        self.state = state;
+        self.since_ms = now.wall_ms;
+    }
+
+    fn token(&mut self) -> Token {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        token
+    }
+}

@@ -1,0 +1,69 @@
+//! Upper bounds of what parts of a table take in the group's file, so that a change that would
+//! make the file too long to be read again is refused before it is prepared.
+
+use super::table::{OffsetTable, StagedTxn};
+
+/// Longest file that a table may become, bytes.
+pub const BYTES_MAX: usize = 64 << 20;
+
+/// Digits, quotes, separators and field names of one entry, in all maps together.
+const ENTRY: usize = 192;
+/// The braces and field names of a file without entries.
+pub(super) const EMPTY: usize = 512;
+/// One entry of `appliedTxn`.
+pub(super) const APPLIED: usize = 48;
+
+/// Bytes of a JSON string without its quotes, as it is written.
+fn text(text: &str) -> usize {
+    let one = |c: char| match c {
+        '"' | '\\' => 2,
+        c if (c as u32) < 0x20 => 6,
+        c => c.len_utf8(),
+    };
+    text.chars().map(one).sum()
+}
+
+/// Key in up to six maps, and the metadata.
+pub(super) fn of_committed(topic: &str, metadata: &str) -> usize {
+    ENTRY + 6 * (text(topic) + 16) + text(metadata)
+}
+
+pub(super) fn of_staged(topic: &str, metadata: &str) -> usize {
+    ENTRY + text(topic) + 16 + text(metadata)
+}
+
+pub(super) fn of_topic_id(topic: &str) -> usize {
+    text(topic) + 48
+}
+
+pub(super) fn of_protocol_type(protocol_type: Option<&str>) -> usize {
+    protocol_type.map_or(0, text)
+}
+
+pub(super) fn of_txn(txn: &StagedTxn) -> usize {
+    let offsets = txn.offsets.iter().flat_map(|(topic, partitions)| {
+        partitions
+            .values()
+            .map(move |staged| of_staged(topic, &staged.metadata))
+    });
+    ENTRY + text(&txn.transactional_id) + offsets.sum::<usize>()
+}
+
+/// The bound of a whole table, by looking at all of it.
+pub(super) fn of_table(table: &OffsetTable) -> usize {
+    let committed = table.committed.iter().flat_map(|(topic, partitions)| {
+        partitions
+            .values()
+            .map(move |committed| of_committed(topic, &committed.metadata))
+    });
+    EMPTY
+        + committed.sum::<usize>()
+        + table.staged.values().map(of_txn).sum::<usize>()
+        + table.applied.len() * APPLIED
+        + table
+            .topic_ids
+            .keys()
+            .map(|topic| of_topic_id(topic))
+            .sum::<usize>()
+        + of_protocol_type(table.protocol_type.as_deref())
+}

@@ -1,0 +1,329 @@
+//! Rules of single changes: commit numbers, transactions, retention, topics that went.
+
+use std::collections::BTreeSet;
+
+use store_adapter::ids::{ProducerEpoch, ProducerId};
+
+use super::*;
+
+pub(super) fn id(n: u128) -> Uuid {
+    Uuid::from_u128(n)
+}
+
+pub(super) fn new(topic: &str, partition: i32, offset: i64) -> NewOffset {
+    NewOffset {
+        topic: topic.into(),
+        topic_id: id(1),
+        partition,
+        offset,
+        leader_epoch: Some(3),
+        metadata: "m".into(),
+    }
+}
+
+fn facts(now_ms: i64) -> CommitFacts {
+    CommitFacts {
+        now_ms,
+        ..CommitFacts::default()
+    }
+}
+
+pub(super) fn txn(producer: i64, epoch: i16, txn_seq: u64) -> NewTxn {
+    NewTxn {
+        producer_id: ProducerId(producer),
+        producer_epoch: ProducerEpoch(epoch),
+        transactional_id: "tx".into(),
+        txn_seq,
+    }
+}
+
+fn all(_: &str, _: Option<Uuid>) -> bool {
+    true
+}
+
+pub(super) fn write(book: &mut OffsetBook) {
+    if let Some(image) = book.image() {
+        book.written(&image);
+    }
+}
+
+fn committed(book: &OffsetBook, topic: &str, partition: i32, stable: bool) -> Option<i64> {
+    match book.fetch(topic, partition, stable, all) {
+        Fetched::Committed(committed) => Some(committed.offset),
+        Fetched::None => None,
+        Fetched::Unstable => Some(-88),
+    }
+}
+
+const NOBODY: Membership = Membership {
+    protocol_type: None,
+    empty_since_ms: None,
+};
+
+#[test]
+fn a_commit_is_seen_when_it_is_durable() {
+    let mut book = OffsetBook::default();
+    let change = book.commit(vec![new("t", 0, 5)], &facts(9)).unwrap();
+    assert_eq!(committed(&book, "t", 0, false), None);
+    assert!(!book.is_concluded(change));
+    let image = book.image().unwrap();
+    let behind = book.commit(vec![new("t", 0, 6)], &facts(9)).unwrap();
+    book.written(&image);
+    assert!(book.is_concluded(change) && !book.is_concluded(behind));
+    assert_eq!(committed(&book, "t", 0, false), Some(5));
+    write(&mut book);
+    assert!(book.is_concluded(behind) && book.image().is_none());
+    let Fetched::Committed(found) = book.fetch("t", 0, true, all) else {
+        panic!("nothing");
+    };
+    assert_eq!(
+        (found.offset, found.leader_epoch, &*found.metadata),
+        (6, Some(3), "m")
+    );
+    assert_eq!((found.commit_ms, found.seq), (Some(9), Some(1)));
+}
+
+#[test]
+fn a_write_that_did_not_happen_drops_what_was_prepared_behind_it() {
+    let mut book = OffsetBook::default();
+    book.commit(vec![new("t", 0, 5)], &facts(9)).unwrap();
+    write(&mut book);
+    book.commit(vec![new("t", 0, 6)], &facts(9)).unwrap();
+    let last = book.commit(vec![new("t", 1, 1)], &facts(9)).unwrap();
+    assert_eq!(book.not_written(), last);
+    assert_eq!(book.image().map(|image| image.change), None);
+    assert_eq!(book.ahead(), book.durable());
+    assert_eq!(committed(&book, "t", 0, false), Some(5));
+}
+
+#[test]
+fn after_a_write_of_unknown_outcome_the_file_is_read_and_written_again() {
+    let mut book = OffsetBook::default();
+    book.commit(vec![new("t", 0, 5)], &facts(9)).unwrap();
+    let image = book.image().unwrap();
+    book.maybe_written();
+    assert!(book.must_read() && book.image().is_none());
+    let refused = book.commit(vec![new("t", 0, 6)], &facts(9));
+    assert_eq!(refused, Err(PrepareError::Unsettled));
+    // It had happened.
+    book.reloaded(OffsetTable::clone(&image.table));
+    assert!(!book.is_settled());
+    let again = book.image().unwrap();
+    book.not_written();
+    assert!(book.must_write() && !book.is_settled());
+    book.written(&again);
+    assert!(book.is_settled());
+    assert_eq!(committed(&book, "t", 0, false), Some(5));
+}
+
+#[test]
+fn staged_offsets_are_unstable_and_win_only_over_earlier_commits() {
+    let mut book = OffsetBook::default();
+    book.commit(vec![new("t", 0, 5), new("t", 1, 5)], &facts(9))
+        .unwrap();
+    let stage = |book: &mut OffsetBook, key, offset, seq| {
+        book.stage(&txn(7, 0, seq), vec![new("t", key, offset)], &NOBODY)
+    };
+    stage(&mut book, 0, 8, 1).unwrap();
+    stage(&mut book, 1, 8, 1).unwrap();
+    write(&mut book);
+    assert_eq!(committed(&book, "t", 0, true), Some(-88));
+    assert_eq!(committed(&book, "t", 0, false), Some(5));
+    // Later than what is staged of partition 0.
+    book.commit(vec![new("t", 0, 9)], &facts(9)).unwrap();
+    let decided = book.decide(ProducerId(7), 1, true, 20).unwrap();
+    write(&mut book);
+    assert_eq!(committed(&book, "t", 0, true), Some(9));
+    assert_eq!(committed(&book, "t", 1, true), Some(8));
+    // A repeat changes nothing, also after another commit.
+    book.commit(vec![new("t", 1, 2)], &facts(9)).unwrap();
+    write(&mut book);
+    let again = book.decide(ProducerId(7), 1, true, 20).unwrap();
+    assert!(matches!(
+        (decided, again),
+        (Decided::With(_), Decided::With(_))
+    ));
+    assert!(book.image().is_none());
+    assert_eq!(committed(&book, "t", 1, true), Some(2));
+    // Of a transaction that has ended nothing is staged any more.
+    assert_eq!(stage(&mut book, 1, 3, 1), Err(StageError::Decided));
+    assert!(stage(&mut book, 1, 3, 2).is_ok());
+    let earlier = stage(&mut book, 1, 3, 3);
+    assert_eq!(earlier, Err(StageError::EarlierOpen));
+    assert_eq!(
+        book.decide(ProducerId(7), 3, true, 20),
+        Ok(Decided::EarlierOpen)
+    );
+    // An abort drops.
+    book.decide(ProducerId(7), 2, false, 20).unwrap();
+    write(&mut book);
+    assert_eq!(committed(&book, "t", 1, true), Some(2));
+}
+
+#[test]
+fn a_later_epoch_of_the_producer_fences_what_is_staged() {
+    let mut book = OffsetBook::default();
+    book.stage(&txn(7, 4, 1), vec![new("t", 0, 1)], &NOBODY)
+        .unwrap();
+    let old = book.stage(&txn(7, 3, 1), vec![new("t", 0, 2)], &NOBODY);
+    assert_eq!(old, Err(StageError::StaleEpoch));
+}
+
+#[test]
+fn a_recreated_topic_inherits_nothing() {
+    let mut book = OffsetBook::default();
+    book.commit(vec![new("t", 0, 5), new("t", 1, 5)], &facts(9))
+        .unwrap();
+    book.stage(&txn(7, 0, 1), vec![new("t", 2, 5)], &NOBODY)
+        .unwrap();
+    write(&mut book);
+    let alive = |of: Uuid| move |_: &str, known: Option<Uuid>| known.is_none_or(|id| id == of);
+    assert!(matches!(
+        book.fetch("t", 0, false, alive(id(2))),
+        Fetched::None
+    ));
+    assert!(matches!(
+        book.fetch("t", 2, true, alive(id(2))),
+        Fetched::None
+    ));
+    assert!(matches!(
+        book.fetch("t", 0, false, alive(id(1))),
+        Fetched::Committed(_)
+    ));
+    let again = NewOffset {
+        topic_id: id(2),
+        ..new("t", 1, 3)
+    };
+    book.commit(vec![again], &facts(9)).unwrap();
+    write(&mut book);
+    assert_eq!(committed(&book, "t", 0, false), None);
+    assert_eq!(committed(&book, "t", 1, true), Some(3));
+    assert_eq!(committed(&book, "t", 2, true), None);
+}
+
+#[test]
+fn deleting_takes_staged_offsets_along() {
+    let mut book = OffsetBook::default();
+    book.commit(vec![new("t", 0, 5), new("u", 0, 5)], &facts(9))
+        .unwrap();
+    book.stage(&txn(7, 0, 1), vec![new("t", 0, 6), new("u", 0, 6)], &NOBODY)
+        .unwrap();
+    book.delete(&[("t".into(), 0), ("x".into(), 0)]).unwrap();
+    book.purge(|topic, known| topic == "u" && known == Some(id(1)))
+        .unwrap();
+    book.decide(ProducerId(7), 1, true, 20).unwrap();
+    write(&mut book);
+    assert_eq!(committed(&book, "t", 0, false), None);
+    assert_eq!(committed(&book, "u", 0, false), None);
+    assert!(book.durable().topic_ids().is_empty());
+}
+
+#[test]
+fn a_deleted_group_begins_anew() {
+    let mut book = OffsetBook::default();
+    book.commit(vec![new("t", 0, 5)], &facts(9)).unwrap();
+    book.delete_group().unwrap();
+    write(&mut book);
+    assert!(book.durable().is_deleted() && book.durable().has_no_offsets());
+    book.commit(vec![new("t", 1, 6)], &facts(9)).unwrap();
+    write(&mut book);
+    assert!(!book.durable().is_deleted());
+    assert_eq!(committed(&book, "t", 0, false), None);
+    assert_eq!(committed(&book, "t", 1, false), Some(6));
+}
+
+#[test]
+fn expiry_follows_the_group() {
+    let mut book = OffsetBook::default();
+    book.commit(vec![new("t", 0, 5)], &facts(1000)).unwrap();
+    book.commit(vec![new("u", 0, 5)], &facts(2000)).unwrap();
+    let keys = |book: &OffsetBook, now, group| -> Vec<String> {
+        let keys = book.expired(now, 100, group).into_iter();
+        keys.map(|(topic, _)| topic.to_string()).collect()
+    };
+    let simple = Retention::Simple;
+    assert!(keys(&book, 1099, simple).is_empty());
+    assert_eq!(keys(&book, 1100, simple), ["t"]);
+    assert_eq!(keys(&book, 2100, simple), ["t", "u"]);
+    assert!(keys(&book, 9000, Retention::EmptySince(8901)).is_empty());
+    assert_eq!(keys(&book, 9000, Retention::EmptySince(8900)), ["t", "u"]);
+    let subscribed: BTreeSet<Arc<str>> = ["t".into()].into();
+    assert_eq!(
+        keys(&book, 9000, Retention::Stable(Some(&subscribed))),
+        ["u"]
+    );
+    assert!(keys(&book, 9000, Retention::Stable(None)).is_empty());
+    assert!(keys(&book, 9000, Retention::Changing).is_empty());
+    // Not while a transaction is open.
+    book.stage(&txn(7, 0, 1), vec![new("t", 0, 6)], &NOBODY)
+        .unwrap();
+    assert_eq!(keys(&book, 9000, simple), ["u"]);
+    book.decide(ProducerId(7), 1, false, 9000).unwrap();
+    // With the last offset of a group without members the group goes.
+    assert!(book.expire(9000, 100, simple).unwrap().is_some());
+    write(&mut book);
+    assert!(book.durable().is_deleted());
+    assert_eq!(book.expire(9000, 100, simple), Ok(None));
+}
+
+#[test]
+fn what_the_client_asked_for_expires_then() {
+    let mut book = OffsetBook::default();
+    let asked = CommitFacts {
+        retention_ms: Some(10),
+        ..facts(1000)
+    };
+    book.commit(vec![new("t", 0, 5)], &asked).unwrap();
+    assert!(book.expired(1009, 5, Retention::Simple).is_empty());
+    assert_eq!(
+        book.expired(1010, 5000, Retention::EmptySince(1009)).len(),
+        1
+    );
+}
+
+#[test]
+fn members_are_remembered() {
+    let members = Membership {
+        protocol_type: Some("consumer".into()),
+        empty_since_ms: None,
+    };
+    let mut book = OffsetBook::default();
+    let committed = CommitFacts {
+        membership: members.clone(),
+        ..facts(9)
+    };
+    book.commit(vec![new("t", 0, 5)], &committed).unwrap();
+    assert_eq!(book.note_membership(&members), None);
+    let empty = Membership {
+        empty_since_ms: Some(77),
+        ..members
+    };
+    assert!(book.note_membership(&empty).is_some());
+    assert_eq!(book.ahead().empty_since_ms(), Some(77));
+    // A commit of somebody else, who knows of no members, forgets nothing.
+    book.commit(vec![new("t", 0, 6)], &facts(80)).unwrap();
+    assert_eq!(book.ahead().empty_since_ms(), Some(77));
+    assert_eq!(book.ahead().protocol_type().map(|p| &**p), Some("consumer"));
+}
+
+#[test]
+fn a_group_that_no_file_can_take_is_refused() {
+    // Six bytes each in the file.
+    let metadata: Arc<str> = "\u{1}".repeat((1 << 20) / 6).into();
+    let long = |n: i32| NewOffset {
+        metadata: metadata.clone(),
+        ..new("t", n, 1)
+    };
+    let mut book = OffsetBook::default();
+    for n in 0..63 {
+        book.commit(vec![long(n)], &facts(9)).unwrap();
+    }
+    let before = book.ahead().clone();
+    assert_eq!(
+        book.commit(vec![long(63)], &facts(9)),
+        Err(PrepareError::TooLarge)
+    );
+    assert_eq!(book.ahead(), &before);
+    assert!(book.delete(&[("t".into(), 0)]).is_ok());
+    assert!(book.commit(vec![long(63)], &facts(9)).is_ok());
+}

@@ -1,0 +1,483 @@
+//! The offsets of groups on a memory volume: crashes at every step, takers, damage, a full disk.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use store_adapter::volume::memory::{StepFault, StepOutcome};
+use store_adapter::volume::{Volume as _, VolumePath};
+
+use super::super::ClusterNode;
+use super::world::{Group, How, Interrupt, Site, World, host};
+use super::{create, delete};
+use crate::machine::group::GroupError;
+use crate::machine::group::classic::Caller;
+use crate::machine::group::offsets::NewOffset;
+use crate::service::groups::{
+    FetchedOffset, GroupConfig, GroupFiles, Groups, OffsetCommit, Offsets, Pending, TopicPartitions,
+};
+use crate::volume::format::{GroupOffsetsFile, decode};
+use crate::volume::layout::Place;
+
+/// A broker with its groups.
+#[derive(Debug, Clone)]
+struct Running {
+    world: World,
+    node: ClusterNode,
+    offsets: Offsets,
+}
+
+const SIMPLE: Caller<'static> = Caller {
+    member_id: "",
+    instance_id: None,
+};
+
+fn serve_with(world: &World, node: ClusterNode, process: Group, config: GroupConfig) -> Running {
+    let env = world.env(process);
+    let groups = Groups::start(&env, config, Arc::new(node.clone()));
+    let files: Arc<dyn GroupFiles> = node.group_files();
+    let (view, slots) = (node.watch_view(), node.group_slots());
+    let offsets = Offsets::start(&env, &groups, &files, view, slots);
+    let world = world.clone();
+    Running {
+        world,
+        node,
+        offsets,
+    }
+}
+
+impl Running {
+    /// `None` where it hangs.
+    fn try_start(site: &Site, process: Group, hook: Arc<Interrupt>) -> Option<Self> {
+        let node = site.try_start(process, hook)?.ok()?;
+        let running = serve_with(&site.world, node, process, GroupConfig::default());
+        running.ready().then_some(running)
+    }
+
+    fn start(site: &Site, process: Group) -> Self {
+        Self::try_start(site, process, Interrupt::none()).unwrap()
+    }
+
+    /// Waits until every slot is taken over; `false` if that never comes.
+    fn ready(&self) -> bool {
+        for _ in 0..100 {
+            if self.offsets.slots_loading() == 0 {
+                return true;
+            }
+            let sleep = self
+                .world
+                .env(Group::MAX)
+                .clock
+                .sleep(Duration::from_millis(100));
+            if self.world.run(sleep).is_none() {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn prepare(
+        &self,
+        group: &str,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+    ) -> Result<Pending, GroupError> {
+        let view = self.node.view();
+        let new = NewOffset {
+            topic: topic.into(),
+            topic_id: view.topics.get(topic).unwrap().id,
+            partition,
+            offset,
+            leader_epoch: Some(1),
+            metadata: "m".into(),
+        };
+        let commit = OffsetCommit {
+            caller: SIMPLE,
+            generation: -1,
+            offsets: vec![new],
+            retention_ms: None,
+            missing: GroupError::IllegalGeneration,
+        };
+        self.offsets.commit(group, commit)
+    }
+
+    /// Commits, as a client that waits; `None` where it hangs.
+    fn commit(&self, group: &str, partition: i32, offset: i64) -> Option<Result<(), GroupError>> {
+        match self.prepare(group, "a", partition, offset) {
+            Ok(pending) => self.world.run(pending.durable()),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Commits, as a client that tries again; `None` where it hangs.
+    fn commit_until_done(&self, group: &str, partition: i32, offset: i64) -> Option<()> {
+        for _ in 0..20 {
+            if self.commit(group, partition, offset)? == Ok(()) {
+                return Some(());
+            }
+            let sleep = self
+                .world
+                .env(Group::MAX)
+                .clock
+                .sleep(Duration::from_millis(200));
+            self.world.run(sleep)?;
+        }
+        panic!("{group} takes no commit");
+    }
+
+    fn try_fetch(&self, group: &str) -> Result<BTreeMap<i32, i64>, GroupError> {
+        let fetched = self.offsets.fetch(group, None, true)?;
+        let mut found = BTreeMap::new();
+        for (number, offset) in fetched.into_iter().flat_map(|topic| topic.partitions) {
+            if let FetchedOffset::Committed { offset, .. } = offset {
+                found.insert(number, offset);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the group has, as a client that tries again while it is loaded.
+    fn fetch(&self, group: &str) -> BTreeMap<i32, i64> {
+        for _ in 0..50 {
+            match self.try_fetch(group) {
+                Ok(found) => return found,
+                Err(error) => assert_eq!(error, GroupError::CoordinatorLoading),
+            }
+            self.world.pass(Duration::from_millis(100));
+        }
+        panic!("{group} can't be read");
+    }
+}
+
+fn path(group: &str) -> VolumePath {
+    Place::GroupOffsets(group.to_owned()).path()
+}
+
+/// The file of a group on the volume, or nothing.
+fn file(site: &Site, group: &str) -> Option<GroupOffsetsFile> {
+    let (volume, path) = (site.volume.clone(), path(group));
+    let bytes = site
+        .world
+        .run(async move { volume.read(&path, u64::MAX).await });
+    bytes
+        .unwrap()
+        .ok()
+        .map(|bytes: Bytes| decode(&bytes).unwrap())
+}
+
+fn site(seed: u64) -> Site {
+    let world = World::new(seed);
+    let site = Site::new(&world);
+    let node = site.start(0);
+    create(&world, &node, "a").unwrap();
+    world
+        .run(async move { node.stop().await })
+        .unwrap()
+        .unwrap();
+    world.kill(0);
+    site
+}
+
+#[test]
+fn offsets_outlive_a_restart() {
+    let site = site(1);
+    let first = Running::start(&site, 1);
+    assert_eq!(first.commit("g", 0, 5), Some(Ok(())));
+    assert_eq!(first.commit("g", 1, 6), Some(Ok(())));
+    // Of a hashed name it is looked first whether there is a file.
+    first.commit_until_done(&"long".repeat(100), 1, 7).unwrap();
+    site.world.kill(1);
+    site.volume.power_cut(3);
+    let second = Running::start(&site, 2);
+    assert_eq!(second.fetch("g"), [(0, 5), (1, 6)].into());
+    assert_eq!(second.fetch(&"long".repeat(100)), [(1, 7)].into());
+    assert_eq!(second.fetch("other"), BTreeMap::new());
+}
+
+/// What a life was told before its crash: by group, the last acknowledged offset and the next one,
+/// which may be there.
+type Told = BTreeMap<&'static str, (i64, i64)>;
+
+/// Commits in turn, four at a time. `None` where it hangs.
+fn live(running: &Running, told: &mut Told) -> Option<()> {
+    for round in 1..4_i64 {
+        let mut waiting = Vec::new();
+        for group in ["g1", "g2"] {
+            let entry = told.entry(group).or_default();
+            entry.1 = round;
+            for _ in 0..2 {
+                match running.prepare(group, "a", 0, round) {
+                    Ok(pending) => waiting.push((group, pending)),
+                    Err(error) => panic!("{group}: {error}"),
+                }
+            }
+        }
+        for (group, pending) in waiting {
+            running.world.run(pending.durable())?.unwrap();
+            let entry = told.entry(group).or_default();
+            entry.0 = round;
+        }
+    }
+    Some(())
+}
+
+#[test]
+fn a_crash_at_any_step_loses_no_acknowledged_commit() {
+    let counted = Interrupt::none();
+    Running::try_start(&site(0), 1, counted.clone()).unwrap();
+    let mut crashes = 0;
+    // The start itself makes equal steps for each slot: some are looked at.
+    let starting = (0..counted.steps()).step_by(29);
+    for at in starting.chain(counted.steps()..) {
+        for cut in [None, Some(at)] {
+            let site = site(at);
+            let hook = Interrupt::new(at, How::Stop);
+            let mut told = Told::new();
+            let running = Running::try_start(&site, 1, hook.clone());
+            let survived = running.and_then(|running| live(&running, &mut told));
+            if survived.is_some() && hook.steps() <= at {
+                assert!(crashes > 60, "only {crashes} crashes");
+                return;
+            }
+            crashes += 1;
+            site.world.kill(1);
+            if let Some(seed) = cut {
+                site.volume.power_cut(seed);
+            }
+            for group in ["g1", "g2"] {
+                file(&site, group);
+            }
+            let again = Running::start(&site, 2);
+            for (group, (acknowledged, open)) in &told {
+                let found = again.fetch(group).get(&0).copied().unwrap_or(0);
+                let allowed = found == *acknowledged || found == *open;
+                assert!(
+                    allowed,
+                    "step {at}, cut {cut:?}: {group} {found}, told {told:?}"
+                );
+                again.commit_until_done(group, 0, 9).unwrap();
+                assert_eq!(again.fetch(group), [(0, 9)].into());
+            }
+            assert!(again.node.damage().is_empty(), "{:?}", again.node.damage());
+        }
+    }
+}
+
+#[test]
+fn a_failure_at_any_step_is_told_and_passes() {
+    let faults = [
+        StepOutcome::Fail(StepFault::Io),
+        StepOutcome::Fail(StepFault::NoSpace),
+        StepOutcome::FailAfter(StepFault::Io),
+    ];
+    let counted = Interrupt::none();
+    Running::try_start(&site(0), 2, counted.clone()).unwrap();
+    let mut failures = 0;
+    let starting = (0..counted.steps()).step_by(29);
+    for at in starting.chain(counted.steps()..) {
+        for fault in faults {
+            let site = site(at);
+            let hook = Interrupt::new(at, How::Once(fault));
+            let Some(running) = Running::try_start(&site, 2, hook.clone()) else {
+                // The start itself was told.
+                continue;
+            };
+            let mut acknowledged = 0;
+            for offset in 1..5 {
+                let outcome = running.commit("g", 0, offset).unwrap();
+                if outcome == Ok(()) {
+                    acknowledged = offset;
+                } else {
+                    failures += 1;
+                    running.commit_until_done("g", 0, offset).unwrap();
+                    acknowledged = offset;
+                }
+                assert_eq!(running.fetch("g"), [(0, acknowledged)].into(), "step {at}");
+            }
+            site.world.kill(2);
+            site.volume.power_cut(at);
+            let again = Running::start(&site, 3);
+            assert_eq!(again.fetch("g"), [(0, acknowledged)].into(), "step {at}");
+            if hook.steps() <= at {
+                assert!(failures > 10, "only {failures} failures");
+                return;
+            }
+        }
+    }
+}
+
+/// An owner that is held at step `at` of a commit while another takes over; whether there was one.
+fn taken_over_at(at: u64, steps_before: u64) -> bool {
+    let mut site = site(7);
+    let hook = Interrupt::new(steps_before + at, How::Hold);
+    let old = Running::try_start(&site, 1, hook.clone()).unwrap();
+    assert_eq!(old.commit("g", 0, 5), Some(Ok(())));
+    let pending = old.prepare("g", "a", 0, 1).unwrap();
+    site.world.pass(Duration::from_millis(500));
+    if hook.steps() <= steps_before + at {
+        return false;
+    }
+    site.host = host("b", 1);
+    site.host.boot_id = "another".into();
+    let new = Running::start(&site, 2);
+    let taken = new.fetch("g")[&0];
+    assert_eq!(new.commit("g", 0, 6), Some(Ok(())));
+    let offsets = path("g").to_string();
+    let before = site.files()[&offsets].clone();
+    hook.release();
+    let outcome = site.world.run(pending.durable()).unwrap();
+    match outcome {
+        Ok(()) => assert_eq!(taken, 1, "step {at}: acknowledged and not taken over"),
+        Err(error) => assert_eq!(error, GroupError::NotCoordinator, "step {at}"),
+    }
+    assert_eq!(old.commit("g", 0, 2), Some(Err(GroupError::NotCoordinator)));
+    assert_eq!(old.try_fetch("g"), Err(GroupError::NotCoordinator));
+    assert_eq!(site.files()[&offsets], before, "step {at}");
+    assert_eq!(new.fetch("g"), [(0, 6)].into());
+    true
+}
+
+#[test]
+fn a_taker_fences_the_old_owner() {
+    let hook = Interrupt::none();
+    let counted = Running::try_start(&site(7), 1, hook.clone()).unwrap();
+    assert_eq!(counted.commit("g", 0, 5), Some(Ok(())));
+    let steps_before = hook.steps();
+    let held = (0..)
+        .take_while(|at| taken_over_at(*at, steps_before))
+        .count();
+    // Create, write, sync, rename, sync of the directory.
+    assert!(held >= 5, "held at {held} steps");
+}
+
+#[test]
+fn a_damaged_file_stops_its_group_alone() {
+    let site = site(8);
+    let first = Running::start(&site, 1);
+    for group in ["bad", "gone", "good"] {
+        assert_eq!(first.commit(group, 0, 5), Some(Ok(())));
+    }
+    site.world.kill(1);
+    site.put(&path("bad"), b"{\"offsets\":{\"a/0\":");
+    let (volume, gone) = (site.volume.clone(), path("gone"));
+    site.world
+        .run(async move { volume.remove(&gone).await })
+        .unwrap()
+        .unwrap();
+    let second = Running::start(&site, 2);
+    assert_eq!(second.fetch("good"), [(0, 5)].into());
+    site.world.pass(Duration::from_secs(2));
+    let loading = Some(Err(GroupError::CoordinatorLoading));
+    for group in ["bad", "gone"] {
+        assert_eq!(second.try_fetch(group), Err(GroupError::CoordinatorLoading));
+        assert_eq!(second.commit(group, 0, 1), loading, "{group}");
+        let topics = [TopicPartitions {
+            topic: "a".into(),
+            partitions: vec![0],
+        }];
+        let deleted = second.offsets.delete(group, &topics).err();
+        assert_eq!(deleted, Some(GroupError::CoordinatorLoading), "{group}");
+    }
+    assert_eq!(second.commit("good", 0, 6), Some(Ok(())));
+    let damaged: Vec<String> = second.node.damage().into_iter().map(|d| d.path).collect();
+    assert_eq!(damaged, [path("bad").to_string(), path("gone").to_string()]);
+    assert!(second.node.damage()[0].copy.is_some());
+    // Repaired, it serves again by itself.
+    site.put(
+        &path("bad"),
+        br#"{"offsets":{"a/0":4},"group":"bad","seq":3}"#,
+    );
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(second.fetch("bad"), [(0, 4)].into());
+}
+
+#[test]
+fn commits_that_wait_share_a_write() {
+    let site = site(9);
+    let hook = Interrupt::none();
+    let running = Running::try_start(&site, 1, hook.clone()).unwrap();
+    assert_eq!(running.commit("g", 0, 0), Some(Ok(())));
+    let steps = |work: &dyn Fn()| {
+        let before = hook.steps();
+        work();
+        hook.steps() - before
+    };
+    let one = steps(&|| assert_eq!(running.commit("g", 0, 1), Some(Ok(()))));
+    let many = steps(&|| {
+        let all: Vec<Pending> = (0..64)
+            .map(|n| running.prepare("g", "a", 0, n).unwrap())
+            .collect();
+        for pending in all {
+            assert_eq!(running.world.run(pending.durable()), Some(Ok(())));
+        }
+    });
+    // Create, write, sync, rename, sync of the directory.
+    assert_eq!(one, 5);
+    assert!(
+        many <= 2 * one,
+        "{many} steps for 64 commits, {one} for one"
+    );
+    assert_eq!(running.fetch("g"), [(0, 63)].into());
+}
+
+#[test]
+fn a_topic_takes_its_offsets_along() {
+    let site = site(10);
+    let running = Running::start(&site, 1);
+    assert_eq!(running.commit("g", 0, 5), Some(Ok(())));
+    let id = running.node.view().topics.get("a").unwrap().id;
+    delete(&site.world, &running.node, id).unwrap();
+    assert_eq!(running.fetch("g"), BTreeMap::new());
+    site.world.pass(Duration::from_secs(1));
+    assert_eq!(file(&site, "g").unwrap().offsets, Some(BTreeMap::new()));
+    create(&site.world, &running.node, "a").unwrap();
+    assert_eq!(running.fetch("g"), BTreeMap::new());
+    assert_eq!(running.commit("g", 1, 1), Some(Ok(())));
+    assert_eq!(running.fetch("g"), [(1, 1)].into());
+}
+
+#[test]
+fn a_deleted_group_leaves_its_name() {
+    let site = site(11);
+    let running = Running::start(&site, 1);
+    assert_eq!(running.commit("g", 0, 5), Some(Ok(())));
+    let remove = |running: &Running| {
+        let offsets = running.offsets.clone();
+        let deleted = running
+            .world
+            .run(async move { offsets.delete_group("g").await });
+        deleted.unwrap()
+    };
+    assert_eq!(remove(&running), Ok(()));
+    assert_eq!(remove(&running), Err(GroupError::GroupIdNotFound));
+    let left = file(&site, "g").unwrap();
+    assert!(left.deleted && left.offsets.is_none());
+    assert_eq!(running.fetch("g"), BTreeMap::new());
+    site.world.kill(1);
+    let again = Running::start(&site, 2);
+    assert_eq!(again.fetch("g"), BTreeMap::new());
+    assert_eq!(remove(&again), Err(GroupError::GroupIdNotFound));
+    assert_eq!(again.commit("g", 0, 1), Some(Ok(())));
+    assert_eq!(again.fetch("g"), [(0, 1)].into());
+}
+
+#[test]
+fn a_group_whose_offsets_expired_is_gone() {
+    let site = site(12);
+    let mut config = GroupConfig::default();
+    config.offsets.retention_ms = 60_000;
+    config.offsets.retention_check_interval = Duration::from_secs(10);
+    let node = site.start(1);
+    let running = serve_with(&site.world, node, 1, config);
+    assert!(running.ready());
+    assert_eq!(running.commit("g", 0, 5), Some(Ok(())));
+    site.world.pass(Duration::from_secs(50));
+    assert_eq!(running.commit("h", 0, 6), Some(Ok(())));
+    assert_eq!(running.fetch("g"), [(0, 5)].into());
+    site.world.pass(Duration::from_secs(30));
+    assert_eq!(running.fetch("g"), BTreeMap::new());
+    assert!(file(&site, "g").unwrap().deleted);
+    assert_eq!(running.fetch("h"), [(0, 6)].into());
+}

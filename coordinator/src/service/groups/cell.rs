@@ -1,0 +1,161 @@
+//! One group in memory: its machines, and the requests that wait on them.
+//!
+//! The lock of a cell is held for one decision and never across an await or a write. Lock order:
+//! map of cells, cell, queue of deadlines; none is taken while a later one is held.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::oneshot;
+
+use super::offset_state::OffsetState;
+use crate::machine::group::Now;
+use crate::machine::group::classic::{Answer, ClassicGroup, Effects, Fact, Token};
+use crate::machine::group::classic::{JoinReply, SyncReply};
+
+/// A group.
+#[derive(Debug)]
+pub struct GroupCell {
+    id: Arc<str>,
+    state: Mutex<CellState>,
+}
+
+/// What the lock of a cell guards.
+#[derive(Debug)]
+pub struct CellState {
+    /// Membership.
+    pub classic: ClassicGroup,
+    /// Offsets.
+    pub offsets: OffsetState,
+    /// Requests that wait: at most one JoinGroup and one SyncGroup a member.
+    parked: BTreeMap<Token, Parked>,
+    /// The deadline under which the group is queued, in monotonic milliseconds.
+    pub(super) queued: Option<u64>,
+    /// The cell is no longer in the map: look the group up again.
+    pub(super) forgotten: bool,
+}
+
+#[derive(Debug)]
+enum Parked {
+    Join(oneshot::Sender<JoinReply>),
+    Sync(oneshot::Sender<SyncReply>),
+}
+
+impl GroupCell {
+    /// An empty group.
+    pub(super) fn new(id: Arc<str>, offsets: OffsetState, now: Now) -> Self {
+        Self {
+            id,
+            state: Mutex::new(CellState {
+                classic: ClassicGroup::new(now),
+                offsets,
+                parked: BTreeMap::new(),
+                queued: None,
+                forgotten: false,
+            }),
+        }
+    }
+
+    /// The group id.
+    pub fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// Takes the lock. Changes of membership go through [`super::Groups`], which runs the effects
+    /// and keeps the deadline.
+    pub fn lock(&self) -> MutexGuard<'_, CellState> {
+        self.state.lock()
+    }
+}
+
+impl CellState {
+    /// Whether nothing would be lost if the cell were not there.
+    pub fn is_idle(&self) -> bool {
+        self.classic.can_forget() && self.parked.is_empty() && self.offsets.is_blank()
+    }
+
+    /// Whether requests should hear that there is no such group: it has no members, no offsets,
+    /// and never had a generation since this process began.
+    pub fn is_missing(&self) -> bool {
+        self.is_idle() && self.classic.generation() == 0
+    }
+
+    pub(super) fn park_join(&mut self, token: Token) -> oneshot::Receiver<JoinReply> {
+        let (reply, wait) = oneshot::channel();
+        self.parked.insert(token, Parked::Join(reply));
+        wait
+    }
+
+    pub(super) fn park_sync(&mut self, token: Token) -> oneshot::Receiver<SyncReply> {
+        let (reply, wait) = oneshot::channel();
+        self.parked.insert(token, Parked::Sync(reply));
+        wait
+    }
+
+    /// Answers whom the machine answers, and logs what it tells.
+    pub(super) fn run(&mut self, group: &str, effects: Effects) {
+        for answer in effects.answers {
+            self.answer(answer);
+        }
+        for fact in &effects.facts {
+            log(group, fact);
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let heard = match answer {
+            Answer::Join(token, reply) => match self.parked.remove(&token) {
+                Some(Parked::Join(waits)) => waits.send(reply).is_ok(),
+                other => unexpected(token, other.is_some()),
+            },
+            Answer::Sync(token, reply) => match self.parked.remove(&token) {
+                Some(Parked::Sync(waits)) => waits.send(reply).is_ok(),
+                other => unexpected(token, other.is_some()),
+            },
+        };
+        if !heard {
+            tracing::trace!("nobody waits for this answer any more");
+        }
+    }
+
+    /// Requests that wait now.
+    pub fn parked(&self) -> usize {
+        self.parked.len()
+    }
+}
+
+fn unexpected(token: Token, of_another_kind: bool) -> bool {
+    tracing::error!(
+        token = token.0,
+        of_another_kind,
+        "an answer without its request"
+    );
+    false
+}
+
+fn log(group: &str, fact: &Fact) {
+    match fact {
+        Fact::Rebalancing { generation, reason } => {
+            tracing::info!(group, generation, reason, "group rebalances");
+        }
+        Fact::Generation {
+            generation,
+            members,
+        } => tracing::info!(group, generation, members, "group has a new generation"),
+        Fact::Stable { generation } => tracing::info!(group, generation, "group is stable"),
+        Fact::Empty { generation } => tracing::info!(group, generation, "group is empty"),
+        Fact::Removed { member, reason } => {
+            tracing::info!(group, %member, reason, "member removed from its group");
+        }
+        Fact::Replaced {
+            instance_id,
+            old,
+            new,
+        } => tracing::info!(group, %instance_id, %old, %new, "static member replaced"),
+        Fact::Unassigned {
+            generation,
+            members,
+        } => tracing::debug!(group, generation, members, "members without an assignment"),
+    }
+}

@@ -1,0 +1,433 @@
+//! The groups that this broker coordinates: who may ask, who waits, and when time is up.
+//!
+//! Decisions are the machine's. A group is a cell behind a lock; a request that has to wait is a
+//! oneshot in its cell; one task runs the deadlines of all groups.
+
+pub mod cell;
+mod deadlines;
+mod files;
+mod housekeeping;
+mod loader;
+mod offset_state;
+mod offsets;
+mod routing;
+mod slots;
+mod writers;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use store_adapter::runtime::Env;
+use tokio::sync::{Notify, oneshot};
+
+pub use self::cell::{CellState, GroupCell};
+pub use self::files::{FoundGroup, GroupFileError, GroupFiles};
+pub use self::offset_state::{OffsetState, Pending};
+use self::offsets::membership;
+pub use self::offsets::{
+    FetchedOffset, FetchedTopic, OffsetCommit, OffsetConfig, Offsets, TopicPartitions,
+};
+pub use self::routing::{GroupRouting, Route};
+use self::slots::Slots;
+pub use self::writers::OffsetCounters;
+
+use crate::machine::group::classic::{
+    Caller, ClassicConfig, Described, Effects, Join, JoinRefused, JoinReply, Leaving, Staged, Sync,
+    SyncReply,
+};
+use crate::machine::group::{GroupError, GroupType, Now};
+
+/// Groups in memory; a new one beyond them is answered as not available.
+pub const GROUPS_MAX: usize = 1 << 20;
+
+/// What of the configuration groups use.
+#[derive(Debug, Clone, Default)]
+pub struct GroupConfig {
+    /// Membership.
+    pub classic: ClassicConfig,
+    /// Offsets.
+    pub offsets: OffsetConfig,
+}
+
+/// An answer, or where it will come.
+#[derive(Debug)]
+pub enum Reply<R> {
+    /// Answered.
+    Now(R),
+    /// Parked: the sender is dropped only when the service is.
+    Later(oneshot::Receiver<R>),
+}
+
+/// One line of a list of groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedGroup {
+    /// The group id.
+    pub group: Arc<str>,
+    /// Its type.
+    pub group_type: GroupType,
+    /// Kafka's name of its state.
+    pub state: &'static str,
+    /// `consumer`, or empty.
+    pub protocol_type: Arc<str>,
+}
+
+/// The service; clones share it. When the last one is dropped its task ends.
+#[derive(Debug, Clone)]
+pub struct Groups {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    env: Env,
+    config: GroupConfig,
+    routing: Arc<dyn GroupRouting>,
+    cells: RwLock<BTreeMap<Arc<str>, Arc<GroupCell>>>,
+    /// Groups by the time at which they want to be called. One entry a group, or none.
+    deadlines: Mutex<BTreeSet<(u64, Arc<str>)>>,
+    wake: Arc<Notify>,
+    stopped: AtomicBool,
+    /// Which slots can be answered for.
+    slots: Slots,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.wake.notify_one();
+    }
+}
+
+impl Groups {
+    /// Starts the service with no groups.
+    pub fn start(env: &Env, config: GroupConfig, routing: Arc<dyn GroupRouting>) -> Self {
+        let wake = Arc::new(Notify::new());
+        let shared = Arc::new(Shared {
+            env: env.clone(),
+            config,
+            routing,
+            cells: RwLock::default(),
+            deadlines: Mutex::default(),
+            wake: Arc::clone(&wake),
+            stopped: AtomicBool::new(false),
+            slots: Slots::default(),
+        });
+        let task = deadlines::run(env.clone(), Arc::downgrade(&shared), wake);
+        drop(env.runtime.spawn("group-deadlines", Box::pin(task)));
+        Self { shared }
+    }
+
+    /// Settings.
+    pub fn config(&self) -> &GroupConfig {
+        &self.shared.config
+    }
+
+    /// The time, by both clocks.
+    pub fn now(&self) -> Now {
+        let clock = &self.shared.env.clock;
+        Now {
+            mono_ms: u64::try_from(clock.monotonic().as_millis()).unwrap_or(u64::MAX),
+            wall_ms: clock.wall_ms(),
+        }
+    }
+
+    /// Who coordinates a group.
+    pub fn route(&self, group: &str) -> Route {
+        self.shared.routing.route(group)
+    }
+
+    /// Whether this broker answers for the group now.
+    pub fn admit(&self, group: &str) -> Result<(), GroupError> {
+        self.check_running()?;
+        match self.route(group) {
+            Route::Here { slot, .. } => self.shared.slots.check(slot),
+            Route::Broker(_) | Route::Nobody => Err(GroupError::NotCoordinator),
+        }
+    }
+
+    /// The group's cell, if the group is known.
+    pub fn cell(&self, group: &str) -> Option<Arc<GroupCell>> {
+        self.shared.cells.read().get(group).cloned()
+    }
+
+    /// The group's cell; a new empty group where none is known.
+    ///
+    /// # Errors
+    /// [`GroupError::CoordinatorNotAvailable`] beyond [`GROUPS_MAX`].
+    pub fn cell_or_new(&self, group: &str) -> Result<Arc<GroupCell>, GroupError> {
+        if let Some(cell) = self.cell(group) {
+            return Ok(cell);
+        }
+        let now = self.now();
+        let mut cells = self.shared.cells.write();
+        if let Some(cell) = cells.get(group) {
+            return Ok(Arc::clone(cell));
+        }
+        if cells.len() >= GROUPS_MAX {
+            return Err(GroupError::CoordinatorNotAvailable);
+        }
+        let id: Arc<str> = group.into();
+        let offsets = self.shared.slots.new_state(&id);
+        let cell = Arc::new(GroupCell::new(Arc::clone(&id), offsets, now));
+        cells.insert(id, Arc::clone(&cell));
+        Ok(cell)
+    }
+
+    /// Decides on a group under its lock, runs the effects and keeps its deadline. `None` if there
+    /// is no such group and it is not to be created.
+    ///
+    /// # Errors
+    /// As [`Groups::cell_or_new`].
+    pub fn decide<R>(
+        &self,
+        group: &str,
+        create: bool,
+        decide: impl FnOnce(&mut CellState, Now) -> (R, Effects),
+    ) -> Result<Option<R>, GroupError> {
+        loop {
+            let cell = if create {
+                self.cell_or_new(group)?
+            } else {
+                match self.cell(group) {
+                    Some(cell) => cell,
+                    None => return Ok(None),
+                }
+            };
+            let mut state = cell.lock();
+            if state.forgotten {
+                continue;
+            }
+            // Looked at under the lock: what is parked before this is answered by `stop`.
+            self.check_running()?;
+            let (reply, effects) = decide(&mut state, self.now());
+            state.run(group, effects);
+            self.keep_deadline(&cell, &mut state);
+            return Ok(Some(reply));
+        }
+    }
+
+    /// JoinGroup.
+    pub fn join(&self, group: &str, join: Join) -> Reply<JoinReply> {
+        let config = &self.shared.config.classic;
+        let member_id = Arc::clone(&join.member_id);
+        let refuse = |error| {
+            Reply::Now(Err(JoinRefused {
+                error,
+                member_id: Arc::clone(&member_id),
+            }))
+        };
+        if group.is_empty() {
+            return refuse(GroupError::InvalidGroupId);
+        }
+        let allowed = config.min_session_timeout_ms..=config.max_session_timeout_ms;
+        if !allowed.contains(&join.session_timeout_ms) {
+            return refuse(GroupError::InvalidSessionTimeout);
+        }
+        if let Err(error) = self.admit(group) {
+            return refuse(error);
+        }
+        let create = member_id.is_empty();
+        let decided = self.decide(group, create, |state, now| {
+            let mut unique = || self.shared.env.uuid().to_string();
+            let (staged, effects) = state.classic.join(config, join, &mut unique, now);
+            let reply = match staged {
+                Staged::Now(reply) => Reply::Now(reply),
+                Staged::Parked(token) => Reply::Later(state.park_join(token)),
+            };
+            (reply, effects)
+        });
+        match decided {
+            Ok(Some(reply)) => reply,
+            Ok(None) => refuse(GroupError::UnknownMemberId),
+            Err(error) => refuse(error),
+        }
+    }
+
+    /// SyncGroup.
+    pub fn sync(&self, group: &str, sync: Sync<'_>) -> Reply<SyncReply> {
+        let config = &self.shared.config.classic;
+        let decided = self.admit_named(group).and_then(|()| {
+            self.decide(group, false, |state, now| {
+                let (staged, effects) = state.classic.sync(config, sync, now);
+                let reply = match staged {
+                    Staged::Now(reply) => Reply::Now(reply),
+                    Staged::Parked(token) => Reply::Later(state.park_sync(token)),
+                };
+                (reply, effects)
+            })
+        });
+        match decided {
+            Ok(Some(reply)) => reply,
+            Ok(None) => Reply::Now(Err(GroupError::UnknownMemberId)),
+            Err(error) => Reply::Now(Err(error)),
+        }
+    }
+
+    /// Heartbeat.
+    pub fn heartbeat(
+        &self,
+        group: &str,
+        caller: Caller<'_>,
+        generation: i32,
+    ) -> Result<(), GroupError> {
+        self.admit_named(group)?;
+        let decided = self.decide(group, false, |state, now| {
+            let reply = state.classic.heartbeat(caller, generation, now);
+            (reply, Effects::default())
+        })?;
+        decided.unwrap_or(Err(GroupError::UnknownMemberId))
+    }
+
+    /// LeaveGroup: an outcome for each member of the request, in its order.
+    pub fn leave(
+        &self,
+        group: &str,
+        leaving: &[Leaving],
+    ) -> Result<Vec<Result<(), GroupError>>, GroupError> {
+        self.admit_named(group)?;
+        let config = &self.shared.config.classic;
+        let decided = self.decide(group, false, |state, now| {
+            state.classic.leave(config, leaving, now)
+        })?;
+        decided.unwrap_or_else(|| Ok(vec![Err(GroupError::UnknownMemberId); leaving.len()]))
+    }
+
+    /// What a group looks like; `None` if there is none.
+    pub fn describe(&self, group: &str) -> Result<Option<Described>, GroupError> {
+        self.admit(group)?;
+        let Some(cell) = self.cell(group) else {
+            return Ok(None);
+        };
+        let state = cell.lock();
+        if state.is_missing() {
+            return Ok(None);
+        }
+        let protocol_type = membership(&state).protocol_type;
+        Ok(Some(Described {
+            protocol_type,
+            ..state.classic.describe()
+        }))
+    }
+
+    /// Every group, by its id.
+    ///
+    /// # Errors
+    /// [`GroupError::CoordinatorLoading`] until every slot is taken over: a list would lack groups.
+    pub fn list(&self) -> Result<Vec<ListedGroup>, GroupError> {
+        self.check_running()?;
+        if self.shared.slots.loading() > 0 {
+            return Err(GroupError::CoordinatorLoading);
+        }
+        let mut listed = Vec::new();
+        for cell in self.cells() {
+            let state = cell.lock();
+            if state.is_missing() {
+                continue;
+            }
+            listed.push(ListedGroup {
+                group: Arc::clone(cell.id()),
+                group_type: GroupType::Classic,
+                state: state.classic.state().name(),
+                protocol_type: membership(&state).protocol_type.unwrap_or_default(),
+            });
+        }
+        Ok(listed)
+    }
+
+    /// Drops what is known of a group that is idle; whether it was.
+    pub fn forget(&self, group: &str) -> bool {
+        let idle = |state: &CellState| {
+            let idle = state.is_idle();
+            if idle {
+                Ok(())
+            } else {
+                Err(GroupError::NonEmptyGroup)
+            }
+        };
+        self.drop_cell(group, idle).is_ok()
+    }
+
+    /// Makes the cell of a group that has a file; whether it is new.
+    fn install(&self, group: &str, mut offsets: OffsetState) -> Result<bool, GroupError> {
+        let now = self.now();
+        let mut cells = self.shared.cells.write();
+        if cells.contains_key(group) {
+            return Ok(false);
+        }
+        if cells.len() >= GROUPS_MAX {
+            return Err(GroupError::CoordinatorNotAvailable);
+        }
+        let queued = offsets.wants_queue();
+        let id: Arc<str> = group.into();
+        cells.insert(Arc::clone(&id), Arc::new(GroupCell::new(id, offsets, now)));
+        Ok(queued)
+    }
+
+    /// Drops the cell of a group of which nothing is left.
+    fn forget_missing(&self, group: &str) {
+        let missing = |state: &CellState| {
+            let missing = state.is_missing();
+            missing.then_some(()).ok_or(GroupError::NonEmptyGroup)
+        };
+        if self.drop_cell(group, missing).is_ok() {
+            tracing::debug!(group, "nothing is left of a group");
+        }
+    }
+
+    /// Every cell there is.
+    fn cells(&self) -> Vec<Arc<GroupCell>> {
+        self.shared.cells.read().values().cloned().collect()
+    }
+
+    fn drop_cell(
+        &self,
+        group: &str,
+        may: impl FnOnce(&CellState) -> Result<(), GroupError>,
+    ) -> Result<(), GroupError> {
+        let mut cells = self.shared.cells.write();
+        let cell = cells.get(group).ok_or(GroupError::GroupIdNotFound)?;
+        let cell = Arc::clone(cell);
+        let mut state = cell.lock();
+        may(&state)?;
+        state.forgotten = true;
+        let effects = state
+            .classic
+            .die(GroupError::CoordinatorNotAvailable, self.now());
+        state.run(group, effects);
+        cells.remove(group);
+        if let Some(queued) = state.queued.take() {
+            let entry = (queued, Arc::clone(cell.id()));
+            self.shared.deadlines.lock().remove(&entry);
+        }
+        Ok(())
+    }
+
+    /// Refuses what comes and answers what waits: the clients look for a coordinator elsewhere.
+    pub fn stop(&self) {
+        self.shared.stopped.store(true, Ordering::Release);
+        let now = self.now();
+        for cell in self.cells() {
+            let mut state = cell.lock();
+            let effects = state.classic.die(GroupError::NotCoordinator, now);
+            state.run(cell.id(), effects);
+        }
+    }
+
+    fn check_running(&self) -> Result<(), GroupError> {
+        if self.shared.stopped.load(Ordering::Acquire) {
+            return Err(GroupError::NotCoordinator);
+        }
+        Ok(())
+    }
+
+    fn admit_named(&self, group: &str) -> Result<(), GroupError> {
+        if group.is_empty() {
+            return Err(GroupError::InvalidGroupId);
+        }
+        self.admit(group)
+    }
+}

@@ -1,0 +1,159 @@
+//! The offsets of a group in its cell, and who waits for them to become durable.
+
+use std::collections::VecDeque;
+
+use store_adapter::fault::{Fault, planted};
+use tokio::sync::oneshot;
+
+use crate::machine::group::GroupError;
+use crate::machine::group::offsets::{Change, Image, OffsetBook, PrepareError};
+use crate::volume::format::{GroupOffsetsFile, Kept};
+
+/// A change that was prepared: ordered, and durable later.
+#[derive(Debug)]
+pub struct Pending(oneshot::Receiver<Result<(), GroupError>>);
+
+impl Pending {
+    /// One that is concluded already.
+    pub(super) fn concluded() -> Self {
+        let (done, wait) = oneshot::channel();
+        // The receiver is right here.
+        done.send(Ok(())).unwrap_or_default();
+        Self(wait)
+    }
+
+    /// Waits until the change is durable.
+    ///
+    /// # Errors
+    /// [`GroupError::CoordinatorNotAvailable`] when it is not, or may not be;
+    /// [`GroupError::NotCoordinator`] when another process has the group.
+    pub async fn durable(self) -> Result<(), GroupError> {
+        self.0.await.unwrap_or(Err(GroupError::NotCoordinator))
+    }
+}
+
+/// The offsets of a group. What waits is bounded by the requests that were admitted.
+#[derive(Debug, Default)]
+pub struct OffsetState {
+    /// The offsets.
+    pub book: OffsetBook,
+    /// What the file has besides.
+    kept: Kept,
+    waiting: VecDeque<(Change, oneshot::Sender<Result<(), GroupError>>)>,
+    /// The group is in the queue of the writers, with one of them, or waits to be tried again.
+    queued: bool,
+}
+
+/// What a writer does next.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Read the file.
+    Read,
+    /// Write the image.
+    Write(Image, Kept),
+}
+
+impl OffsetState {
+    /// Of a group whose file is still to be read.
+    pub(super) fn unread() -> Self {
+        if planted(Fault::OffsetsNotRead) {
+            return Self::default();
+        }
+        Self {
+            book: OffsetBook::unread(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether there is nothing to keep.
+    pub fn is_blank(&self) -> bool {
+        self.book.is_blank() && !self.queued && self.waiting.is_empty()
+    }
+
+    /// Why nothing can be read or decided now.
+    pub(super) fn check(&self) -> Result<(), GroupError> {
+        if self.book.is_settled() {
+            Ok(())
+        } else {
+            Err(GroupError::CoordinatorLoading)
+        }
+    }
+
+    /// Waits for a prepared change.
+    pub(super) fn pending(
+        &mut self,
+        prepared: Result<Change, PrepareError>,
+    ) -> Result<Pending, GroupError> {
+        let change = prepared.map_err(|error| match error {
+            PrepareError::Unsettled => GroupError::CoordinatorLoading,
+            PrepareError::TooLarge => GroupError::OffsetsTooLarge,
+        })?;
+        if self.book.is_concluded(change) || planted(Fault::OffsetBeforeDurable) {
+            return Ok(Pending::concluded());
+        }
+        let (done, wait) = oneshot::channel();
+        self.waiting.push_back((change, done));
+        Ok(Pending(wait))
+    }
+
+    /// Whether the group is to be put into the queue now: there is work, and it is not in it.
+    pub(super) fn wants_queue(&mut self) -> bool {
+        let work = self.book.must_read() || self.book.must_write();
+        let wants = work && !self.queued;
+        self.queued |= wants;
+        wants
+    }
+
+    /// What there is to do. Without anything the group leaves the queue.
+    pub(super) fn work(&mut self) -> Option<Work> {
+        let work = if self.book.must_read() {
+            Some(Work::Read)
+        } else {
+            let image = self.book.image();
+            image.map(|image| Work::Write(image, self.kept.clone()))
+        };
+        self.queued = work.is_some();
+        work
+    }
+
+    pub(super) fn read(&mut self, file: Option<GroupOffsetsFile>, now_ms: i64) {
+        let (table, kept) = file.unwrap_or_default().into_table(now_ms);
+        self.kept = kept;
+        self.book.reloaded(table);
+    }
+
+    pub(super) fn written(&mut self, image: &Image) {
+        self.book.written(image);
+        self.conclude(image.change, Ok(()));
+    }
+
+    pub(super) fn not_written(&mut self) {
+        let change = self.book.not_written();
+        self.conclude(change, Err(GroupError::CoordinatorNotAvailable));
+    }
+
+    pub(super) fn maybe_written(&mut self) {
+        let change = self.book.maybe_written();
+        self.conclude(change, Err(GroupError::CoordinatorNotAvailable));
+    }
+
+    /// Another process has the group: nothing is known of it any more.
+    pub(super) fn lost(&mut self) {
+        let change = self.book.maybe_written();
+        self.conclude(change, Err(GroupError::NotCoordinator));
+        self.queued = false;
+    }
+
+    fn conclude(&mut self, up_to: Change, outcome: Result<(), GroupError>) {
+        while let Some((change, _)) = self.waiting.front() {
+            if *change > up_to {
+                return;
+            }
+            if let Some((_, done)) = self.waiting.pop_front()
+                && done.send(outcome).is_err()
+            {
+                tracing::trace!("nobody waits for this commit any more");
+            }
+        }
+    }
+}

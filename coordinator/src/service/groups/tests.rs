@@ -1,0 +1,173 @@
+//! The service around the machine: who is answered, by whom, and when nobody is left.
+
+use store_adapter::ids::BrokerId;
+
+use super::*;
+use crate::machine::group::classic::{Joined, Protocol};
+
+/// Everything is here, but for groups whose name says otherwise.
+#[derive(Debug)]
+struct ByName;
+
+impl GroupRouting for ByName {
+    fn route(&self, group: &str) -> Route {
+        match group {
+            "elsewhere" => Route::Broker(BrokerId(7)),
+            "nobody" => Route::Nobody,
+            _ => Route::Here { slot: 0, epoch: 1 },
+        }
+    }
+}
+
+fn groups(initial_rebalance_delay_ms: u32) -> Groups {
+    let config = GroupConfig {
+        classic: ClassicConfig {
+            initial_rebalance_delay_ms,
+            min_session_timeout_ms: 1,
+            ..ClassicConfig::default()
+        },
+        ..GroupConfig::default()
+    };
+    Groups::start(&Env::real(), config, Arc::new(ByName))
+}
+
+fn member(member_id: &str) -> Join {
+    Join {
+        member_id: member_id.into(),
+        instance_id: None,
+        client_id: "c".into(),
+        client_host: "/127.0.0.1".into(),
+        session_timeout_ms: 60_000,
+        rebalance_timeout_ms: 60_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![Protocol {
+            name: "range".into(),
+            metadata: bytes::Bytes::new(),
+        }],
+        requires_member_id: false,
+        supports_skip_assignment: true,
+        reason: None,
+    }
+}
+
+fn later(reply: Reply<JoinReply>) -> oneshot::Receiver<JoinReply> {
+    match reply {
+        Reply::Later(reply) => reply,
+        Reply::Now(reply) => panic!("{reply:?}"),
+    }
+}
+
+async fn joined(reply: Reply<JoinReply>) -> Joined {
+    later(reply).await.unwrap().unwrap()
+}
+
+fn refused(reply: Reply<JoinReply>) -> GroupError {
+    match reply {
+        Reply::Now(Err(refused)) => refused.error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn one_task_ends_the_join_phases_of_many_groups() {
+    let groups = groups(20);
+    let names: Vec<String> = (0..1_000).map(|n| format!("g{n}")).collect();
+    let replies: Vec<_> = names
+        .iter()
+        .map(|name| later(groups.join(name, member(""))))
+        .collect();
+    assert_eq!(groups.list().unwrap().len(), 1_000);
+    for reply in replies {
+        assert_eq!(reply.await.unwrap().unwrap().generation, 1);
+    }
+    assert!(groups.shared.deadlines.lock().len() <= 1_000);
+}
+
+#[tokio::test]
+async fn the_deadline_of_a_silent_member_frees_those_that_wait() {
+    let groups = groups(0);
+    let silent = Join {
+        session_timeout_ms: 50,
+        ..member("")
+    };
+    let first = joined(groups.join("g", silent)).await;
+    // It waits for the first one, which says nothing any more.
+    let second = joined(groups.join("g", member(""))).await;
+    assert_eq!(second.generation, 2);
+    assert_eq!(second.members.len(), 1);
+    let caller = Caller {
+        member_id: first.member_id.as_str(),
+        instance_id: None,
+    };
+    let beat = groups.heartbeat("g", caller, 1);
+    assert_eq!(beat, Err(GroupError::UnknownMemberId));
+}
+
+#[tokio::test]
+async fn only_groups_of_this_broker_are_answered() {
+    let groups = groups(0);
+    for group in ["elsewhere", "nobody"] {
+        let error = refused(groups.join(group, member("")));
+        assert_eq!(error, GroupError::NotCoordinator);
+        assert_eq!(groups.describe(group), Err(GroupError::NotCoordinator));
+        assert_eq!(groups.leave(group, &[]), Err(GroupError::NotCoordinator));
+    }
+    assert_eq!(groups.list().unwrap(), []);
+    assert_eq!(
+        refused(groups.join("", member(""))),
+        GroupError::InvalidGroupId
+    );
+    let hasty = Join {
+        session_timeout_ms: 0,
+        ..member("")
+    };
+    assert_eq!(
+        refused(groups.join("g", hasty)),
+        GroupError::InvalidSessionTimeout
+    );
+}
+
+#[tokio::test]
+async fn a_service_that_stops_answers_who_waits_and_parks_nobody() {
+    let groups = groups(600_000);
+    let waits = later(groups.join("g", member("")));
+    groups.stop();
+    let sent_away = waits.await.unwrap().unwrap_err();
+    assert_eq!(sent_away.error, GroupError::NotCoordinator);
+    let late = refused(groups.join("g", member("")));
+    assert_eq!(late, GroupError::NotCoordinator);
+    let other = refused(groups.join("h", member("")));
+    assert_eq!(other, GroupError::NotCoordinator);
+}
+
+#[tokio::test]
+async fn an_idle_group_is_forgotten_and_a_busy_one_is_not() {
+    let groups = groups(0);
+    let first = joined(groups.join("g", member(""))).await;
+    assert!(!groups.forget("g"));
+    let leaving = Leaving {
+        member_id: first.member_id.0.clone(),
+        instance_id: None,
+        reason: None,
+    };
+    assert_eq!(groups.leave("g", &[leaving]), Ok(vec![Ok(())]));
+    assert!(groups.describe("g").unwrap().is_some());
+    let stale = groups.cell("g").unwrap();
+    assert!(groups.forget("g"));
+    assert_eq!(groups.describe("g"), Ok(None));
+    // Who still holds the old cell is told to look again; the group begins anew.
+    assert!(stale.lock().forgotten);
+    assert_eq!(joined(groups.join("g", member(""))).await.generation, 1);
+    assert!(!groups.forget("g"));
+}
+
+#[tokio::test]
+async fn the_task_ends_with_the_service() {
+    let groups = groups(600_000);
+    let weak = Arc::downgrade(&groups.shared);
+    let waits = later(groups.join("g", member("")));
+    drop(groups);
+    // The sender is gone with its cell.
+    assert!(waits.await.is_err());
+    assert!(weak.upgrade().is_none());
+}

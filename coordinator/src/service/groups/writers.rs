@@ -1,0 +1,198 @@
+//! The io tasks that read and write the files of groups.
+//!
+//! A group is in their queue at most once, so that its file has one writer at a time; all changes
+//! that were prepared while a write was under way share the next. Different groups are written side
+//! by side, by a fixed number of tasks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+
+use super::files::{GroupFileError, GroupFiles};
+use super::offset_state::Work;
+use super::slots::Phase;
+use super::{GroupCell, Groups, Route};
+use crate::machine::group::offsets::Image;
+use crate::volume::format::{GroupOffsetsFile, Kept};
+use crate::volume::layout;
+
+/// Files that are read or written side by side: file systems let them share the commits of their
+/// journal.
+pub(super) const WRITERS: usize = 8;
+
+/// What happens to the files of groups.
+#[derive(Debug, Default)]
+pub struct OffsetCounters {
+    /// Files that were replaced: two syncs each, of the file and of the directory.
+    pub writes: AtomicU64,
+    /// Replaces that failed or whose outcome is not known.
+    pub failed_writes: AtomicU64,
+}
+
+/// Groups that have work, in order. Bounded by the number of groups.
+#[derive(Debug)]
+pub(super) struct WriteQueue {
+    groups: Mutex<VecDeque<Arc<str>>>,
+    ready: Semaphore,
+    /// Groups whose file could not be read or written, to be tried again.
+    failed: Mutex<Vec<Arc<str>>>,
+    /// Notified when there is something to try again.
+    pub(super) again: Notify,
+}
+
+impl WriteQueue {
+    pub(super) fn new() -> Self {
+        Self {
+            groups: Mutex::default(),
+            ready: Semaphore::new(0),
+            failed: Mutex::default(),
+            again: Notify::new(),
+        }
+    }
+
+    pub(super) fn push(&self, group: Arc<str>) {
+        self.groups.lock().push_back(group);
+        self.ready.add_permits(1);
+    }
+
+    /// Tries what failed once more.
+    pub(super) fn retry(&self) {
+        let failed = std::mem::take(&mut *self.failed.lock());
+        for group in failed {
+            self.push(group);
+        }
+    }
+
+    /// Ends the writers, behind what they do now.
+    pub(super) fn close(&self) {
+        self.ready.close();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.ready.is_closed()
+    }
+
+    /// The next group; `None` when the queue was closed.
+    async fn next(&self) -> Option<Arc<str>> {
+        let permit = self.ready.acquire().await.ok()?;
+        permit.forget();
+        self.groups.lock().pop_front()
+    }
+}
+
+/// One io task.
+#[derive(Debug, Clone)]
+pub(super) struct Writer {
+    pub(super) groups: Groups,
+    pub(super) files: Arc<dyn GroupFiles>,
+    pub(super) queue: Arc<WriteQueue>,
+    pub(super) counters: Arc<OffsetCounters>,
+}
+
+/// How a piece of work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Done {
+    /// Look for more.
+    Well,
+    /// Look again later.
+    Later,
+    /// The slot is another process's.
+    Lost,
+}
+
+impl Writer {
+    /// Works until the queue is closed.
+    pub(super) async fn run(self) {
+        while let Some(group) = self.queue.next().await {
+            self.serve(group).await;
+        }
+    }
+
+    /// Does one piece of a group's work, and puts it back if there is more.
+    async fn serve(&self, group: Arc<str>) {
+        let Some(cell) = self.groups.cell(&group) else {
+            return;
+        };
+        let Route::Here { slot, .. } = self.groups.route(&group) else {
+            cell.lock().offsets.lost();
+            return;
+        };
+        let Some(work) = cell.lock().offsets.work() else {
+            return;
+        };
+        let done = match work {
+            Work::Read => self.read(&cell, slot).await,
+            Work::Write(image, kept) => self.write(&cell, slot, &image, &kept).await,
+        };
+        match done {
+            Done::Well => {
+                if cell.lock().offsets.work().is_some() {
+                    self.queue.push(group);
+                } else if !layout::is_hashed(&group) {
+                    // Of a hashed name it would have to be read again.
+                    self.groups.forget_missing(&group);
+                }
+            }
+            Done::Later => {
+                self.queue.failed.lock().push(group);
+                self.queue.again.notify_one();
+            }
+            Done::Lost => {
+                tracing::error!(slot, "another process owns this group slot");
+                self.groups.shared.slots.set(slot, Phase::Lost);
+                cell.lock().offsets.lost();
+            }
+        }
+    }
+
+    async fn read(&self, cell: &GroupCell, slot: u32) -> Done {
+        match self.files.read(slot, cell.id()).await {
+            Ok(file) => {
+                let now_ms = self.groups.now().wall_ms;
+                cell.lock().offsets.read(file, now_ms);
+                Done::Well
+            }
+            Err(GroupFileError::Stale) => Done::Lost,
+            Err(error) => {
+                tracing::debug!(%error, group = %cell.id(), "offsets not read; trying again");
+                Done::Later
+            }
+        }
+    }
+
+    async fn write(&self, cell: &GroupCell, slot: u32, image: &Image, kept: &Kept) -> Done {
+        let file = GroupOffsetsFile::of(cell.id(), &image.table, kept);
+        let outcome = self.files.replace(slot, cell.id(), file).await;
+        let count = match outcome {
+            Ok(()) => &self.counters.writes,
+            Err(_) => &self.counters.failed_writes,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        let mut state = cell.lock();
+        match outcome {
+            Ok(()) => {
+                state.offsets.written(image);
+                Done::Well
+            }
+            Err(GroupFileError::Stale) => Done::Lost,
+            Err(GroupFileError::MaybeApplied(error)) => {
+                tracing::warn!(error, group = %cell.id(), "offsets may not be written");
+                state.offsets.maybe_written();
+                Done::Later
+            }
+            Err(error) => {
+                tracing::warn!(%error, group = %cell.id(), "offsets not written");
+                state.offsets.not_written();
+                // Nothing is left of it, unless the file must be written anyway.
+                if state.offsets.book.is_settled() {
+                    Done::Well
+                } else {
+                    Done::Later
+                }
+            }
+        }
+    }
+}

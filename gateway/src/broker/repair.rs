@@ -1,0 +1,163 @@
+//! Opens again what its storage closed: shards, and the partitions in them.
+//!
+//! A full disk, a failed read, a volume that was away: such reasons pass by themselves, and nobody
+//! should have to restart a broker for them. Damage does not pass, and what another broker took
+//! over is not ours to open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store_adapter::ids::ShardId;
+use store_adapter::runtime::BoxFuture;
+use store_adapter::store::{ShardInfo, StoreError};
+
+use super::Broker;
+use crate::partition::AppendError;
+
+/// How often shards are looked at when nothing is known to be closed.
+const LOOK: Duration = Duration::from_secs(5);
+/// Between two tries: at first, and at most.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// What of the broker serves.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Condition {
+    /// Partitions.
+    pub partitions: usize,
+    /// Partitions that their storage does not serve.
+    pub offline: usize,
+    /// One of these, with the reason.
+    pub example: Option<String>,
+    /// Shards that this broker owns.
+    pub shards: usize,
+    /// Shards that are not open, with the reasons.
+    pub closed: Vec<String>,
+}
+
+/// Logs what is to be known of a shard that was opened.
+pub fn report_opened(opened: &ShardInfo) {
+    for (log, error) in &opened.damaged {
+        tracing::error!(%log, %error, "log is damaged and offline");
+    }
+    if opened.dropped_tail_bytes > 0 {
+        let (shard, bytes) = (opened.shard.0, opened.dropped_tail_bytes);
+        tracing::info!(shard, bytes, "dropped a tail never acknowledged");
+    }
+}
+
+impl Broker {
+    /// What of it serves; without I/O.
+    pub fn condition(&self) -> Condition {
+        let mut condition = Condition::default();
+        for (shard, _) in self.catalogue.shards() {
+            condition.shards += 1;
+            if let Err(error) = self.store.check_shard(shard) {
+                condition.closed.push(format!("shard {}: {error}", shard.0));
+            }
+        }
+        for partition in self.hosted.partitions() {
+            condition.partitions += 1;
+            if let Some(reason) = partition.unavailable() {
+                condition.offline += 1;
+                let number = partition.id().partition;
+                let name = || format!("{}-{number}: {reason}", partition.topic());
+                condition.example.get_or_insert_with(name);
+            }
+        }
+        condition
+    }
+
+    pub(super) fn start_repair(self: &Arc<Self>) {
+        let broker = Arc::downgrade(self);
+        let (repair, stopping) = (self.repair.clone(), self.stopping.clone());
+        let clock = self.env.clock.clone();
+        let task: BoxFuture<'static, ()> = Box::pin(async move {
+            let mut failing: Option<Duration> = None;
+            loop {
+                let wait = failing.unwrap_or(LOOK);
+                tokio::select! {
+                    biased;
+                    () = stopping.cancelled() => return,
+                    () = clock.sleep(wait) => {}
+                    () = repair.notified(), if failing.is_none() => {}
+                }
+                let Some(broker) = broker.upgrade() else {
+                    return;
+                };
+                failing = match broker.repair().await {
+                    Ok(()) => None,
+                    Err(error) => {
+                        tracing::debug!(%error, "not opened again yet");
+                        let next = failing.map_or(RETRY_MIN, |last| last * 2);
+                        Some(next.min(RETRY_MAX))
+                    }
+                };
+            }
+        });
+        drop(self.env.runtime.spawn("repair", task));
+    }
+
+    /// Tries once to open what is closed and may be opened again.
+    async fn repair(&self) -> Result<(), StoreError> {
+        // A topic that is being deleted must not get its logs back.
+        let _one_at_a_time = self.hosted.changing.lock().await;
+        let mut outcome = self.repair_shards().await;
+        for topic in self.topics() {
+            for (partition, shard) in topic.partitions.iter().zip(&topic.shards) {
+                let closed = partition.unavailable();
+                if !closed.as_ref().is_some_and(AppendError::may_pass) {
+                    continue;
+                }
+                let opened = match self.store.check_shard(*shard) {
+                    Ok(()) => self.open_partition(partition, *shard).await,
+                    Err(error) => Err(error),
+                };
+                let number = partition.id().partition;
+                match opened {
+                    Ok(()) => {
+                        let topic = &*topic.name;
+                        tracing::info!(topic, partition = number, "partition open again");
+                    }
+                    // No other one fares better.
+                    Err(error @ StoreError::Full { .. }) => return Err(error),
+                    Err(error) => outcome = outcome.and(Err(error)),
+                }
+            }
+        }
+        outcome
+    }
+
+    async fn repair_shards(&self) -> Result<(), StoreError> {
+        let mut outcome = Ok(());
+        for (shard, owner) in self.catalogue.shards() {
+            let Err(error) = self.store.check_shard(shard) else {
+                continue;
+            };
+            if !AppendError::from(error).may_pass() {
+                continue;
+            }
+            match self.store.open_shard(shard, owner).await {
+                Ok(opened) => {
+                    tracing::info!(shard = shard.0, "shard open again");
+                    report_opened(&opened);
+                }
+                Err(error) => {
+                    log_not_opened(shard, &error);
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        outcome
+    }
+}
+
+fn log_not_opened(shard: ShardId, error: &StoreError) {
+    match error {
+        // Said once where it began.
+        StoreError::Full { .. } => {
+            tracing::debug!(shard = shard.0, %error, "shard not opened again yet");
+        }
+        error => tracing::warn!(shard = shard.0, %error, "shard not opened again yet"),
+    }
+}

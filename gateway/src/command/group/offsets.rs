@@ -1,0 +1,254 @@
+//! Reading and writing what a group needs: its description, committed offsets, ends of logs.
+
+use std::collections::BTreeMap;
+
+use kafka_protocol::messages::describe_groups_response::DescribedGroup;
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use kafka_protocol::messages::{
+    BrokerId, DescribeGroupsRequest, GroupId, ListOffsetsRequest, MetadataRequest,
+    OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse, TopicName,
+};
+
+use super::super::client::Client;
+use super::super::output::{Failure, check};
+use super::text;
+
+/// Topic and partition.
+pub(super) type Place = (String, i32);
+
+/// ListOffsets timestamp: the end of the log.
+pub(super) const LATEST: i64 = -1;
+/// ListOffsets timestamp: its start.
+pub(super) const EARLIEST: i64 = -2;
+/// GROUP_ID_NOT_FOUND, as DescribeGroups v6 says it.
+const NOT_FOUND: i16 = 69;
+/// Versions by which topics have names: later ones have ids.
+const COMMIT_BY_NAME: i16 = 9;
+
+/// The group as its coordinator sees it. One that is not there is in state Dead, without an error.
+pub(super) async fn describe(client: &mut Client, group: &str) -> Result<DescribedGroup, Failure> {
+    let answer = client
+        .call_coordinator(
+            group,
+            |_| DescribeGroupsRequest::default().with_groups(vec![GroupId(text(group))]),
+            |answer| answer.groups.first().map_or(0, |group| group.error_code),
+        )
+        .await?;
+    let what = || format!("group {group}");
+    let described = answer.groups.into_iter().next();
+    let described = described.ok_or_else(|| Failure::Refused(format!("{}: no answer", what())))?;
+    if described.error_code != NOT_FOUND {
+        check(described.error_code, what)?;
+    }
+    Ok(described)
+}
+
+/// Offsets that the group has committed.
+pub(super) async fn committed(
+    client: &mut Client,
+    group: &str,
+) -> Result<BTreeMap<Place, i64>, Failure> {
+    let answer = client
+        .call_coordinator(
+            group,
+            |version| {
+                let request = OffsetFetchRequest::default();
+                if version >= 8 {
+                    let mut asked = OffsetFetchRequestGroup::default();
+                    asked.group_id = GroupId(text(group));
+                    asked.topics = None;
+                    asked.member_epoch = -1;
+                    request.with_groups(vec![asked])
+                } else {
+                    request
+                        .with_group_id(GroupId(text(group)))
+                        .with_topics(None)
+                }
+            },
+            fetch_code,
+        )
+        .await?;
+    check(fetch_code(&answer), || format!("offsets of group {group}"))?;
+    let mut offsets = BTreeMap::new();
+    let mut keep = |topic: &TopicName, partition: i32, code: i16, offset: i64| {
+        check(code, || format!("offset of {}-{partition}", topic.as_str()))?;
+        if offset >= 0 {
+            offsets.insert((topic.to_string(), partition), offset);
+        }
+        Ok(())
+    };
+    for topic in answer.groups.iter().flat_map(|group| &group.topics) {
+        for p in &topic.partitions {
+            keep(
+                &topic.name,
+                p.partition_index,
+                p.error_code,
+                p.committed_offset,
+            )?;
+        }
+    }
+    for topic in &answer.topics {
+        for p in &topic.partitions {
+            keep(
+                &topic.name,
+                p.partition_index,
+                p.error_code,
+                p.committed_offset,
+            )?;
+        }
+    }
+    Ok(offsets)
+}
+
+fn fetch_code(answer: &OffsetFetchResponse) -> i16 {
+    let group = answer.groups.first().map(|group| group.error_code);
+    group.unwrap_or(answer.error_code)
+}
+
+/// Leaders' addresses of the partitions of `topics` (of all topics, for `None`).
+pub(super) async fn leaders(
+    client: &mut Client,
+    topics: Option<&[String]>,
+) -> Result<BTreeMap<Place, String>, Failure> {
+    let named = topics.map(|topics| {
+        let named = topics
+            .iter()
+            .map(|topic| MetadataRequestTopic::default().with_name(Some(TopicName(text(topic)))));
+        named.collect::<Vec<_>>()
+    });
+    let metadata = client
+        .metadata(|version| {
+            let request = MetadataRequest::default().with_topics(named);
+            if version >= 4 {
+                request.with_allow_auto_topic_creation(false)
+            } else {
+                request
+            }
+        })
+        .await?;
+    let addresses: BTreeMap<BrokerId, String> = metadata
+        .brokers
+        .iter()
+        .map(|broker| {
+            (
+                broker.node_id,
+                format!("{}:{}", broker.host.as_str(), broker.port),
+            )
+        })
+        .collect();
+    let mut leaders = BTreeMap::new();
+    for topic in &metadata.topics {
+        let name = topic
+            .name
+            .as_ref()
+            .map(|name| name.as_str().to_owned())
+            .unwrap_or_default();
+        check(topic.error_code, || format!("topic {name}"))?;
+        for partition in &topic.partitions {
+            if let Some(address) = addresses.get(&partition.leader_id) {
+                leaders.insert((name.clone(), partition.partition_index), address.clone());
+            }
+        }
+    }
+    Ok(leaders)
+}
+
+/// The offset at a time (or [`EARLIEST`], [`LATEST`]) of each place; `None` where no record is so
+/// late.
+pub(super) async fn at(
+    client: &mut Client,
+    leaders: &BTreeMap<Place, String>,
+    places: impl IntoIterator<Item = &Place>,
+    timestamp: i64,
+) -> Result<BTreeMap<Place, Option<i64>>, Failure> {
+    let mut by_leader: BTreeMap<&str, BTreeMap<&str, Vec<ListOffsetsPartition>>> = BTreeMap::new();
+    for place in places {
+        let leader = leaders
+            .get(place)
+            .ok_or_else(|| Failure::Refused(format!("{}-{} has no leader", place.0, place.1)))?;
+        let topics = by_leader.entry(leader).or_default();
+        topics.entry(&place.0).or_default().push(
+            ListOffsetsPartition::default()
+                .with_partition_index(place.1)
+                .with_current_leader_epoch(-1)
+                .with_timestamp(timestamp),
+        );
+    }
+    let mut found = BTreeMap::new();
+    for (leader, topics) in by_leader {
+        let topics: Vec<ListOffsetsTopic> = topics
+            .into_iter()
+            .map(|(name, partitions)| {
+                ListOffsetsTopic::default()
+                    .with_name(TopicName(text(name)))
+                    .with_partitions(partitions)
+            })
+            .collect();
+        let request = ListOffsetsRequest::default()
+            .with_replica_id(BrokerId(-1))
+            .with_topics(topics);
+        let answer = client.call(Some(leader), |_| request).await?;
+        for topic in &answer.topics {
+            for p in &topic.partitions {
+                let name = topic.name.as_str();
+                check(p.error_code, || format!("{name}-{}", p.partition_index))?;
+                let place = (name.to_owned(), p.partition_index);
+                found.insert(place, (p.offset >= 0).then_some(p.offset));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Commits offsets for a group without members.
+pub(super) async fn commit(
+    client: &mut Client,
+    group: &str,
+    offsets: &BTreeMap<Place, i64>,
+) -> Result<(), Failure> {
+    let mut topics: BTreeMap<&str, Vec<OffsetCommitRequestPartition>> = BTreeMap::new();
+    for ((topic, partition), offset) in offsets {
+        topics.entry(topic).or_default().push(
+            OffsetCommitRequestPartition::default()
+                .with_partition_index(*partition)
+                .with_committed_offset(*offset)
+                .with_committed_leader_epoch(-1)
+                .with_committed_metadata(Some(text(""))),
+        );
+    }
+    let topics: Vec<OffsetCommitRequestTopic> = topics
+        .into_iter()
+        .map(|(name, partitions)| {
+            OffsetCommitRequestTopic::default()
+                .with_name(TopicName(text(name)))
+                .with_partitions(partitions)
+        })
+        .collect();
+    let codes = |answer: &kafka_protocol::messages::OffsetCommitResponse| {
+        let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
+        partitions
+            .map(|p| p.error_code)
+            .find(|code| *code != 0)
+            .unwrap_or(0)
+    };
+    let answer = client
+        .call_coordinator_upto(
+            group,
+            COMMIT_BY_NAME,
+            |_| {
+                OffsetCommitRequest::default()
+                    .with_group_id(GroupId(text(group)))
+                    .with_generation_id_or_member_epoch(-1)
+                    .with_retention_time_ms(-1)
+                    .with_topics(topics.clone())
+            },
+            codes,
+        )
+        .await?;
+    check(codes(&answer), || format!("commit for group {group}"))
+}

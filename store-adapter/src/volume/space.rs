@@ -1,0 +1,221 @@
+//! Whether the volume is full, as those who write find out; said once when it begins and ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::{DirEntry, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath};
+use crate::runtime::Env;
+
+/// How often a full volume is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Free bytes with which a volume is not full any more.
+const ENOUGH: u64 = 1 << 20;
+/// Nothing was refused for so long when it is not full any more.
+const CALM: Duration = Duration::from_secs(2);
+
+/// Whether a volume is full; clones share it.
+#[derive(Debug, Clone)]
+pub struct SpaceWatch(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    env: Env,
+    full: watch::Sender<bool>,
+    /// When something was refused last, ms of the monotonic clock.
+    refused_ms: AtomicU64,
+    volume: Arc<dyn Volume>,
+}
+
+impl SpaceWatch {
+    /// Watches `volume`, which was not full so far.
+    pub fn new(env: &Env, volume: Arc<dyn Volume>) -> Self {
+        Self(Arc::new(State {
+            env: env.clone(),
+            full: watch::Sender::new(false),
+            refused_ms: AtomicU64::new(0),
+            volume,
+        }))
+    }
+
+    /// The volume, through which the watch sees what is refused. A failed reservation does not
+    /// count: it may be repeated with less.
+    pub fn watched(&self) -> Arc<dyn Volume> {
+        Arc::new(Watched(self.clone()))
+    }
+
+    /// Whether the volume is full.
+    pub fn is_full(&self) -> bool {
+        *self.0.full.borrow()
+    }
+
+    /// Follows [`SpaceWatch::is_full`].
+    pub fn changes(&self) -> watch::Receiver<bool> {
+        self.0.full.subscribe()
+    }
+
+    /// Notes that there was no space for a write to `path`.
+    pub fn refused(&self, path: &str) {
+        let now = ms(self.0.env.clock.monotonic());
+        self.0.refused_ms.store(now, Ordering::Relaxed);
+        let begins = self.0.full.send_if_modified(|full| {
+            let begins = !*full;
+            *full = true;
+            begins
+        });
+        if begins {
+            let what = "the disk is full: writes are refused, and tried again, until space is free";
+            tracing::error!(path, "{what}");
+            let watch = self.clone();
+            let task = Box::pin(async move { watch.until_free().await });
+            drop(self.0.env.runtime.spawn_io("space", task));
+        }
+    }
+
+    /// Looks at the volume until it is not full any more.
+    async fn until_free(&self) {
+        let clock = &self.0.env.clock;
+        loop {
+            clock.sleep(LOOK).await;
+            let refused = self.0.refused_ms.load(Ordering::Relaxed);
+            let calm = ms(clock.monotonic()).saturating_sub(refused) >= ms(CALM);
+            match self.0.volume.space().await {
+                Ok(space) if space.free >= ENOUGH && calm => {
+                    self.0.full.send_replace(false);
+                    tracing::info!(free = space.free, "the disk has space again");
+                    return;
+                }
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "the volume can't be measured"),
+            }
+        }
+    }
+
+    fn note<T>(&self, outcome: Result<T, VolumeError>) -> Result<T, VolumeError> {
+        if let Err(VolumeError::NoSpace { path }) = &outcome {
+            self.refused(path);
+        }
+        outcome
+    }
+
+    fn step<'a, T: 'a>(&'a self, step: VolumeFuture<'a, T>) -> VolumeFuture<'a, T> {
+        Box::pin(async move { self.note(step.await) })
+    }
+
+    fn open<'a>(
+        &'a self,
+        step: VolumeFuture<'a, Arc<dyn VolumeFile>>,
+    ) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        Box::pin(async move {
+            let inner = self.note(step.await)?;
+            let watch = self.clone();
+            let file: Arc<dyn VolumeFile> = Arc::new(WatchedFile { inner, watch });
+            Ok(file)
+        })
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// See [`SpaceWatch::watched`].
+#[derive(Debug)]
+struct Watched(SpaceWatch);
+
+impl Watched {
+    fn inner(&self) -> &Arc<dyn Volume> {
+        &self.0.0.volume
+    }
+}
+
+impl Volume for Watched {
+    fn create_new<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        self.0.open(self.inner().create_new(path))
+    }
+    fn open<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        self.inner().open(path)
+    }
+    fn open_write<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        self.0.open(self.inner().open_write(path))
+    }
+    fn read<'a>(&'a self, path: &'a VolumePath, max: u64) -> VolumeFuture<'a, Bytes> {
+        self.inner().read(path, max)
+    }
+    fn rename<'a>(&'a self, from: &'a VolumePath, to: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.0.step(self.inner().rename(from, to))
+    }
+    fn remove<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.0.step(self.inner().remove(path))
+    }
+    fn remove_dir<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.0.step(self.inner().remove_dir(path))
+    }
+    fn list<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, Vec<DirEntry>> {
+        self.inner().list(dir)
+    }
+    fn create_dir_all<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.0.step(self.inner().create_dir_all(dir))
+    }
+    fn sync_dir<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.0.step(self.inner().sync_dir(dir))
+    }
+    fn space(&self) -> VolumeFuture<'_, Space> {
+        self.inner().space()
+    }
+}
+
+#[derive(Debug)]
+struct WatchedFile {
+    inner: Arc<dyn VolumeFile>,
+    watch: SpaceWatch,
+}
+
+impl VolumeFile for WatchedFile {
+    fn write_at<'a>(&'a self, offset: u64, parts: &'a [Bytes]) -> VolumeFuture<'a, ()> {
+        self.watch.step(self.inner.write_at(offset, parts))
+    }
+    fn read_at(&self, offset: u64, len: usize) -> VolumeFuture<'_, Bytes> {
+        self.inner.read_at(offset, len)
+    }
+    fn sync_data(&self) -> VolumeFuture<'_, ()> {
+        self.watch.step(self.inner.sync_data())
+    }
+    fn allocate(&self, len: u64) -> VolumeFuture<'_, ()> {
+        self.inner.allocate(len)
+    }
+    fn size(&self) -> VolumeFuture<'_, u64> {
+        self.inner.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::MemoryVolume;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_full_volume_is_known_until_it_has_space() {
+        let memory = MemoryVolume::new();
+        let watch = SpaceWatch::new(&Env::real(), Arc::new(memory.clone()));
+        let volume = watch.watched();
+        let mut changes = watch.changes();
+        let path = VolumePath::root().join("a");
+        let file = volume.create_new(&path).await.unwrap();
+        memory.set_total(1 << 21);
+        file.write_at(0, &[Bytes::from(vec![1; 1 << 20])])
+            .await
+            .unwrap();
+        assert!(!watch.is_full());
+        let large = [Bytes::from(vec![1; 4 << 20])];
+        file.write_at(0, &large).await.unwrap_err();
+        assert!(*changes.wait_for(|full| *full).await.unwrap());
+        memory.set_total(1 << 30);
+        file.write_at(0, &large).await.unwrap();
+        assert!(!*changes.wait_for(|full| !*full).await.unwrap());
+        assert!(!watch.is_full());
+    }
+}

@@ -1,0 +1,524 @@
+//! Consumer groups: clients that commit offsets, look at them, and share partitions as members;
+//! and the ledger that judges what they are told.
+//!
+//! Offsets of a key only grow in what is sent, so an answer shows at once whether an acknowledged
+//! commit was lost. A commit whose answer never came may take effect at any later time, as a
+//! request that hangs in a network does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use gateway::api::{ApiRequest, ApiResponse};
+use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use kafka_protocol::messages::leave_group_request::MemberIdentity;
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
+use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+use kafka_protocol::messages::{
+    GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
+    OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest,
+};
+use kafka_protocol::protocol::StrBytes;
+use parking_lot::Mutex;
+
+use super::clients::{Client, Target};
+use super::net::Connection;
+use crate::raw::ops::topic_name;
+
+/// Session and rebalance timeout of members, ms.
+const SESSION_MS: i32 = 400;
+const REBALANCE_MS: i32 = 600;
+/// What members share: numbers from 0.
+const SHARED: i32 = 6;
+/// Codes by which a coordinator says "try again, perhaps elsewhere".
+const AGAIN: [i16; 3] = [14, 15, 16];
+const REBALANCE_IN_PROGRESS: i16 = 27;
+const ILLEGAL_GENERATION: i16 = 22;
+const UNKNOWN_MEMBER_ID: i16 = 25;
+const MEMBER_ID_REQUIRED: i16 = 79;
+
+/// Group, topic, partition.
+type Key = (String, String, i32);
+
+/// What became of the commits of a key.
+#[derive(Debug, Default, Clone)]
+struct Fate {
+    sent: i64,
+    /// The largest that was acknowledged, or seen.
+    acked: i64,
+    /// Sent and never answered well.
+    open: BTreeSet<i64>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    keys: BTreeMap<Key, Fate>,
+    /// The newest generation that a server told anybody.
+    generations: BTreeMap<(u64, String), i32>,
+    /// Who has what in a generation of a server.
+    assigned: BTreeMap<(u64, String, i32), BTreeMap<i32, String>>,
+    /// Heartbeats that were answered well, by member.
+    stable: BTreeMap<u32, u64>,
+    commits: u64,
+    looks: u64,
+}
+
+/// What groups were told.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger(Mutex<Inner>);
+
+impl Ledger {
+    /// Heartbeats that were answered well, by member.
+    pub(crate) fn stable(&self) -> BTreeMap<u32, u64> {
+        self.0.lock().stable.clone()
+    }
+
+    /// What was done, in numbers.
+    pub(crate) fn summary(&self) -> String {
+        let inner = self.0.lock();
+        let generations = inner.assigned.len();
+        let (commits, looks) = (inner.commits, inner.looks);
+        format!("{commits} offsets committed, {looks} looked at, {generations} generations")
+    }
+
+    fn next(&self, key: &Key) -> i64 {
+        let mut inner = self.0.lock();
+        let fate = inner.keys.entry(key.clone()).or_default();
+        fate.sent += 1;
+        fate.open.insert(fate.sent);
+        fate.sent
+    }
+
+    fn acked(&self, key: &Key, offset: i64) {
+        let mut inner = self.0.lock();
+        inner.commits += 1;
+        let fate = inner.keys.entry(key.clone()).or_default();
+        fate.open.remove(&offset);
+        fate.acked = fate.acked.max(offset);
+    }
+
+    /// What is known of a key before it is looked at.
+    fn before(&self, key: &Key) -> Fate {
+        self.0.lock().keys.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Judges an offset that was seen; `before` is from before it was asked for.
+    fn seen(&self, client: &Client, key: &Key, before: &Fate, offset: i64) {
+        let mut inner = self.0.lock();
+        inner.looks += 1;
+        let fate = inner.keys.entry(key.clone()).or_default();
+        // None is -1, and before the first commit.
+        let offset = offset.max(0);
+        let late = before.open.contains(&offset) || fate.open.contains(&offset);
+        if offset > fate.sent || (offset < before.acked && !late) {
+            let what = format!("{key:?}: {offset} is committed, of {before:?}");
+            drop(inner);
+            client.history.violation(&what);
+            return;
+        }
+        if !late {
+            fate.acked = fate.acked.max(offset);
+        }
+    }
+
+    fn generation(&self, server: u64, group: &str) -> i32 {
+        let generations = &self.0.lock().generations;
+        let known = generations.get(&(server, group.to_owned()));
+        known.copied().unwrap_or(-1)
+    }
+
+    fn joined(&self, client: &Client, server: u64, group: &str, joined: &JoinGroupResponse) {
+        let mut inner = self.0.lock();
+        let newest = inner.generations.entry((server, group.to_owned()));
+        let newest = newest.or_insert(-1);
+        *newest = (*newest).max(joined.generation_id);
+        drop(inner);
+        let ids: BTreeSet<_> = joined.members.iter().map(|m| &m.member_id).collect();
+        if ids.len() < joined.members.len() {
+            client.history.violation("two members have one id");
+        }
+    }
+
+    fn assigned(&self, client: &Client, server: u64, group: &str, member: &Membership, to: &[i32]) {
+        let place = (server, group.to_owned(), member.generation);
+        let mut inner = self.0.lock();
+        let owners = inner.assigned.entry(place.clone()).or_default();
+        for partition in to {
+            let owner = owners
+                .entry(*partition)
+                .or_insert_with(|| member.id.to_string());
+            if *owner != member.id.as_str() {
+                let what = format!(
+                    "{place:?}: {partition} belongs to {owner} and {}",
+                    member.id
+                );
+                drop(inner);
+                client.history.violation(&what);
+                return;
+            }
+        }
+    }
+
+    fn heartbeat(&self, number: u32) {
+        *self.0.lock().stable.entry(number).or_default() += 1;
+    }
+}
+
+fn text(value: &str) -> StrBytes {
+    StrBytes::from_string(value.to_owned())
+}
+
+fn group_id(group: &str) -> GroupId {
+    GroupId(text(group))
+}
+
+/// Who a member is to its coordinator.
+#[derive(Debug, Clone, Default)]
+struct Membership {
+    id: StrBytes,
+    generation: i32,
+}
+
+/// Commits one offset and takes note of the answer; `None` when the connection broke.
+async fn commit(
+    client: &Client,
+    ledger: &Ledger,
+    connection: &Connection,
+    key: &Key,
+    member: &Membership,
+) -> Option<i16> {
+    let (group, topic, partition) = key;
+    let stale =
+        member.generation >= 0 && member.generation < ledger.generation(connection.server, group);
+    let offset = ledger.next(key);
+    let partition = OffsetCommitRequestPartition::default()
+        .with_partition_index(*partition)
+        .with_committed_offset(offset)
+        .with_committed_leader_epoch(-1)
+        .with_committed_metadata(Some(text("")));
+    let topic = OffsetCommitRequestTopic::default()
+        .with_name(topic_name(topic))
+        .with_partitions(vec![partition]);
+    let request = OffsetCommitRequest::default()
+        .with_group_id(group_id(group))
+        .with_member_id(member.id.clone())
+        .with_generation_id_or_member_epoch(member.generation)
+        .with_retention_time_ms(-1)
+        .with_topics(vec![topic]);
+    let request = ApiRequest::OffsetCommit(Box::new(request));
+    let answer = client.ask(connection, request, 8).await?;
+    let ApiResponse::OffsetCommit(answer) = answer else {
+        client.history.violation("another answer to OffsetCommit");
+        return None;
+    };
+    let code = answer.topics.first()?.partitions.first()?.error_code;
+    let server = connection.server;
+    client
+        .world
+        .note(&format!("commit {key:?} {offset}: {code} by {server}"));
+    match code {
+        0 if stale => {
+            let what = format!("{key:?}: a commit of an old generation was taken");
+            client.history.violation(&what);
+        }
+        0 => ledger.acked(key, offset),
+        UNKNOWN_MEMBER_ID | ILLEGAL_GENERATION | REBALANCE_IN_PROGRESS
+            if member.generation >= 0 => {}
+        code if AGAIN.contains(&code) => {}
+        code => {
+            let what = format!("OffsetCommit {key:?} was answered with {code}");
+            client.history.violation(&what);
+        }
+    }
+    Some(code)
+}
+
+/// Looks at a committed offset; false when the connection broke, or nothing can be said now.
+async fn look(client: &Client, ledger: &Ledger, connection: &Connection, key: &Key) -> bool {
+    let (group, topic, partition) = key;
+    let before = ledger.before(key);
+    let asked = OffsetFetchRequestTopic::default()
+        .with_name(topic_name(topic))
+        .with_partition_indexes(vec![*partition]);
+    let request = OffsetFetchRequest::default()
+        .with_group_id(group_id(group))
+        .with_topics(Some(vec![asked]))
+        .with_require_stable(client.world.chance(50));
+    let request = ApiRequest::OffsetFetch(Box::new(request));
+    // An instance that was taken over may answer from what it remembers, as Kafka's does.
+    let newest = || client.net.current() == Some(connection.server);
+    let trusted = newest();
+    let Some(ApiResponse::OffsetFetch(answer)) = client.ask(connection, request, 7).await else {
+        return false;
+    };
+    let found = answer.topics.first().and_then(|t| t.partitions.first());
+    let code = match found {
+        Some(found) if answer.error_code == 0 => found.error_code,
+        _ => answer.error_code,
+    };
+    match (code, found) {
+        (0, Some(found)) => {
+            if trusted && newest() {
+                ledger.seen(client, key, &before, found.committed_offset);
+            }
+            true
+        }
+        (code, _) if AGAIN.contains(&code) => false,
+        (code, _) => {
+            let what = format!("OffsetFetch {key:?} was answered with {code}");
+            client.history.violation(&what);
+            false
+        }
+    }
+}
+
+/// Commits and looks, for a group without members, for ever.
+pub(crate) async fn committer(client: Client, ledger: Arc<Ledger>, group: String, on: Target) {
+    let simple = Membership {
+        id: StrBytes::default(),
+        generation: -1,
+    };
+    loop {
+        let connection = client.connect().await;
+        loop {
+            let partition = client
+                .world
+                .index(usize::try_from(on.partitions).unwrap_or(1));
+            let partition = i32::try_from(partition).unwrap_or(0);
+            let key = (group.clone(), on.name.clone(), partition);
+            let well = if client.world.chance(70) {
+                let done = commit(&client, &ledger, &connection, &key, &simple).await;
+                done.is_some_and(|code| code != 16)
+            } else {
+                look(&client, &ledger, &connection, &key).await
+            };
+            if !well {
+                break;
+            }
+            client.pause(0, 10).await;
+        }
+        client.pause(1, 20).await;
+    }
+}
+
+/// What a member knows of its group.
+#[derive(Clone)]
+pub(crate) struct Share {
+    pub(crate) client: Client,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) group: String,
+    /// The topic on which it commits.
+    pub(crate) on: Target,
+    /// Its number in the run.
+    pub(crate) number: u32,
+}
+
+/// A member of a group, for ever: joins, works, pauses for too long, leaves, comes back.
+pub(crate) async fn member(share: Share) {
+    let mut member = Membership::default();
+    loop {
+        let connection = share.client.connect().await;
+        while round(&share, &connection, &mut member).await.is_some() {
+            share.client.pause(0, 20).await;
+        }
+        share.client.pause(1, 20).await;
+    }
+}
+
+/// One membership from its join to its end; `None` when the connection is of no more use.
+async fn round(share: &Share, connection: &Connection, member: &mut Membership) -> Option<()> {
+    let Share {
+        client,
+        ledger,
+        group,
+        ..
+    } = share;
+    let joined = join(client, connection, group, member).await?;
+    let Some(joined) = joined else {
+        return Some(());
+    };
+    let server = connection.server;
+    ledger.joined(client, server, group, &joined);
+    let partitions = sync(client, connection, group, member, &joined).await?;
+    let Some(partitions) = partitions else {
+        return Some(());
+    };
+    ledger.assigned(client, server, group, member, &partitions);
+    for _ in 0..=client.world.below(20) {
+        client.pause(5, 60).await;
+        let of_topic = partitions.iter().find(|n| **n < share.on.partitions);
+        if let Some(partition) = of_topic
+            && client.world.chance(50)
+        {
+            let key = (group.to_owned(), share.on.name.clone(), *partition);
+            commit(client, ledger, connection, &key, member).await?;
+        }
+        if !client.net.is_calm() && client.world.chance(3) {
+            // Longer than its session.
+            client.pause(300, 900).await;
+        }
+        let request = HeartbeatRequest::default()
+            .with_group_id(group_id(group))
+            .with_generation_id(member.generation)
+            .with_member_id(member.id.clone());
+        let request = ApiRequest::Heartbeat(Box::new(request));
+        let ApiResponse::Heartbeat(answer) = client.ask(connection, request, 4).await? else {
+            client.history.violation("another answer to Heartbeat");
+            return None;
+        };
+        match answer.error_code {
+            0 => ledger.heartbeat(share.number),
+            REBALANCE_IN_PROGRESS | ILLEGAL_GENERATION => return Some(()),
+            UNKNOWN_MEMBER_ID => {
+                *member = Membership::default();
+                return Some(());
+            }
+            code if AGAIN.contains(&code) => return None,
+            code => {
+                let what = format!("Heartbeat was answered with {code}");
+                client.history.violation(&what);
+                return None;
+            }
+        }
+    }
+    if !client.net.is_calm() && client.world.chance(30) {
+        leave(client, connection, group, member).await?;
+    }
+    Some(())
+}
+
+/// Joins; the outer `None`: the connection broke; the inner: try again.
+async fn join(
+    client: &Client,
+    connection: &Connection,
+    group: &str,
+    member: &mut Membership,
+) -> Option<Option<JoinGroupResponse>> {
+    let protocol = JoinGroupRequestProtocol::default()
+        .with_name(text("shares"))
+        .with_metadata(Bytes::from_static(b"\0\0\0\0\0\0\xff\xff\xff\xff"));
+    let request = JoinGroupRequest::default()
+        .with_group_id(group_id(group))
+        .with_session_timeout_ms(SESSION_MS)
+        .with_rebalance_timeout_ms(REBALANCE_MS)
+        .with_member_id(member.id.clone())
+        .with_protocol_type(text("consumer"))
+        .with_protocols(vec![protocol]);
+    let request = ApiRequest::JoinGroup(Box::new(request));
+    let ApiResponse::JoinGroup(answer) = client.ask(connection, request, 9).await? else {
+        client.history.violation("another answer to JoinGroup");
+        return None;
+    };
+    match answer.error_code {
+        0 => {
+            member.id = answer.member_id.clone();
+            member.generation = answer.generation_id;
+            Some(Some(*answer))
+        }
+        MEMBER_ID_REQUIRED => {
+            member.id = answer.member_id.clone();
+            Some(None)
+        }
+        UNKNOWN_MEMBER_ID => {
+            *member = Membership::default();
+            Some(None)
+        }
+        REBALANCE_IN_PROGRESS => Some(None),
+        code if AGAIN.contains(&code) => None,
+        code => {
+            let what = format!("JoinGroup was answered with {code}");
+            client.history.violation(&what);
+            None
+        }
+    }
+}
+
+/// The leader shares out; everybody hears what is theirs. The inner `None`: join again.
+async fn sync(
+    client: &Client,
+    connection: &Connection,
+    group: &str,
+    member: &mut Membership,
+    joined: &JoinGroupResponse,
+) -> Option<Option<Vec<i32>>> {
+    let members = &joined.members;
+    let assignments = members.iter().enumerate().map(|(index, to)| {
+        let mut theirs = BytesMut::new();
+        let numbers =
+            (0..SHARED).filter(|n| usize::try_from(*n).unwrap_or(0) % members.len() == index);
+        numbers.for_each(|n| theirs.put_i32(n));
+        SyncGroupRequestAssignment::default()
+            .with_member_id(to.member_id.clone())
+            .with_assignment(theirs.freeze())
+    });
+    let request = SyncGroupRequest::default()
+        .with_group_id(group_id(group))
+        .with_generation_id(member.generation)
+        .with_member_id(member.id.clone())
+        .with_protocol_type(Some(text("consumer")))
+        .with_protocol_name(Some(text("shares")))
+        .with_assignments(assignments.collect());
+    let request = ApiRequest::SyncGroup(Box::new(request));
+    let ApiResponse::SyncGroup(answer) = client.ask(connection, request, 5).await? else {
+        client.history.violation("another answer to SyncGroup");
+        return None;
+    };
+    match answer.error_code {
+        0 => {
+            let numbers = answer.assignment.chunks_exact(4);
+            let numbers = numbers.filter_map(|n| Some(i32::from_be_bytes(*n.first_chunk()?)));
+            Some(Some(numbers.collect()))
+        }
+        REBALANCE_IN_PROGRESS | ILLEGAL_GENERATION => Some(None),
+        UNKNOWN_MEMBER_ID => {
+            *member = Membership::default();
+            Some(None)
+        }
+        code if AGAIN.contains(&code) => None,
+        code => {
+            let what = format!("SyncGroup was answered with {code}");
+            client.history.violation(&what);
+            None
+        }
+    }
+}
+
+async fn leave(
+    client: &Client,
+    connection: &Connection,
+    group: &str,
+    member: &mut Membership,
+) -> Option<()> {
+    let gone = MemberIdentity::default().with_member_id(member.id.clone());
+    let request = LeaveGroupRequest::default()
+        .with_group_id(group_id(group))
+        .with_members(vec![gone]);
+    let request = ApiRequest::LeaveGroup(Box::new(request));
+    client.ask(connection, request, 5).await?;
+    *member = Membership::default();
+    client.pause(0, 200).await;
+    Some(())
+}
+
+/// Looks at every key in the end, with no fault left.
+pub(crate) async fn check(client: &Client, ledger: &Ledger) -> Result<(), String> {
+    let keys: Vec<Key> = ledger.0.lock().keys.keys().cloned().collect();
+    let connection = client.connect().await;
+    for key in keys {
+        let mut tries = 0;
+        while !look(client, ledger, &connection, &key).await {
+            if client.history.failed() {
+                return Ok(());
+            }
+            tries += 1;
+            if tries > 200 {
+                return Err(format!("no answer to OffsetFetch for {key:?}"));
+            }
+            client.pause(5, 50).await;
+        }
+    }
+    Ok(())
+}

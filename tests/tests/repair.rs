@@ -1,0 +1,198 @@
+//! What its storage closed opens again by itself: the real services on a volume in memory that
+//! fails as it is told to.
+
+#![allow(missing_docs, reason = "a test")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use gateway::admitted::Admitted;
+use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
+use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
+use gateway::broker::{Advertised, Broker, BrokerConfig, NewTopic};
+use gateway::partition::validate::TopicRules;
+use store_adapter::ids::BrokerId;
+use store_adapter::journal::{FlushPolicy, MemoryIndex};
+use store_adapter::local::{MemoryIdentity, ProcHost};
+use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::volume::MemoryVolume;
+use store_adapter::volume::memory::{Step, StepFault, StepHook, StepOp, StepOutcome};
+use tests::raw::batch::{BatchSpec, Record};
+use tests::raw::ops;
+
+/// Fails steps on journal files.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Writes find no space.
+    full: AtomicBool,
+    /// Syncs fail, and no file can be made: the shard can't go on.
+    broken: AtomicBool,
+}
+
+impl StepHook for Faults {
+    fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
+        let mut outcome = StepOutcome::Proceed;
+        if step.path.as_str().ends_with(".log") {
+            if self.full.load(Ordering::SeqCst) && step.op == StepOp::WriteAt {
+                outcome = StepOutcome::Fail(StepFault::NoSpace);
+            }
+            let stops = matches!(step.op, StepOp::SyncData | StepOp::CreateNew);
+            if self.broken.load(Ordering::SeqCst) && stops {
+                outcome = StepOutcome::Fail(StepFault::Io);
+            }
+        }
+        Box::pin(std::future::ready(outcome))
+    }
+}
+
+async fn start(faults: &Arc<Faults>) -> Running {
+    let volume = MemoryVolume::new().mount(Arc::clone(faults) as Arc<dyn StepHook>, None);
+    let outside = Outside {
+        volume: Arc::new(volume),
+        host: Arc::new(ProcHost),
+        identity: Arc::new(MemoryIdentity::default()),
+        index: Arc::new(MemoryIndex::new()),
+    };
+    let config = BootConfig {
+        broker_id: BrokerId(0),
+        version: "test".to_owned(),
+        shards: 1,
+        store: StoreKind::Sled,
+        flush: FlushPolicy::Fsync,
+        journal_segment_bytes: 1 << 20,
+        journal_queue_bytes: 64 << 20,
+        journal_counters: Arc::default(),
+        space: None,
+        listeners: vec![NamedListener {
+            name: "PLAINTEXT".to_owned(),
+            advertised: Advertised {
+                host: "localhost".to_owned(),
+                port: 9092,
+            },
+        }],
+        broker: BrokerConfig {
+            num_partitions: 1,
+            auto_create_topics: false,
+            fetch_max_bytes: 1 << 20,
+            queued_response_bytes: 1 << 20,
+            fetch_session_slots: 10,
+            producer_id_expiration_ms: 86_400_000,
+            producer_id_check_interval: Duration::from_mins(10),
+            topic_defaults: TopicRules::default(),
+        },
+    };
+    Running::start(Env::real(), outside, config).await.unwrap()
+}
+
+async fn create(broker: &Arc<Broker>, name: &str) {
+    let new = NewTopic {
+        name: name.to_owned(),
+        partitions: 1,
+        configs: [].into(),
+    };
+    broker.create_topic(new, false).await.unwrap();
+}
+
+/// Sends a batch of producer 7; code and base offset.
+async fn produce(broker: &Arc<Broker>, topic: &str, sequence: i32) -> (i16, i64) {
+    let spec = BatchSpec {
+        producer_id: 7,
+        producer_epoch: 0,
+        base_sequence: sequence,
+        records: vec![Record::value("v")],
+        timestamp_ms: broker.env().clock.wall_ms(),
+        ..BatchSpec::default()
+    };
+    let request = ops::produce_request(topic, 0, spec.build());
+    let context = RequestContext {
+        connection: Arc::new(ConnectionContext {
+            id: 1,
+            peer: None,
+            listener: 0,
+            software: OnceLock::new(),
+        }),
+        version: 9,
+        client_id: None,
+        received: Duration::ZERO,
+        admitted: Admitted::default(),
+    };
+    let staged = broker.call(&context, ApiRequest::Produce(Box::new(request)));
+    let Staged::Later(answer) = staged else {
+        panic!("{staged:?}");
+    };
+    let ApiResponse::Produce(response) = answer.await else {
+        panic!("another answer");
+    };
+    let partition = &response.responses[0].partition_responses[0];
+    (partition.error_code, partition.base_offset)
+}
+
+/// Sends until it is taken; every refusal must be one that a client repeats.
+async fn until_taken(broker: &Arc<Broker>, topic: &str, sequence: i32) -> i64 {
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    for _ in 0..2000 {
+        pace.tick().await;
+        let (code, base) = produce(broker, topic, sequence).await;
+        if code == 0 {
+            return base;
+        }
+        assert!([7, 56].contains(&code), "{code}");
+    }
+    panic!("never taken: {:?}", broker.condition());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_was_made_on_a_full_disk_opens_when_there_is_space() {
+    let faults = Arc::new(Faults::default());
+    let running = start(&faults).await;
+    let broker = &running.broker;
+    create(broker, "before").await;
+    faults.full.store(true, Ordering::SeqCst);
+    create(broker, "made").await;
+    let (code, _) = produce(broker, "made", 0).await;
+    assert!([7, 56].contains(&code), "{code}");
+    let condition = broker.condition();
+    assert_eq!((condition.partitions, condition.offline), (2, 1));
+    assert!(condition.example.unwrap().starts_with("made-0: "));
+    faults.full.store(false, Ordering::SeqCst);
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    while broker.condition().offline > 0 {
+        pace.tick().await;
+    }
+    // What was in flight behind the refused batch does not take its place.
+    assert_eq!(produce(broker, "made", 1).await.0, 45);
+    assert_eq!(until_taken(broker, "made", 0).await, 0);
+    assert_eq!(until_taken(broker, "made", 1).await, 1);
+    assert_eq!(until_taken(broker, "before", 0).await, 0);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_went_offline_opens_again_with_what_it_acknowledged() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .init();
+    let faults = Arc::new(Faults::default());
+    let running = start(&faults).await;
+    let broker = &running.broker;
+    for topic in ["one", "two"] {
+        create(broker, topic).await;
+        assert_eq!(produce(broker, topic, 0).await, (0, 0));
+    }
+    faults.broken.store(true, Ordering::SeqCst);
+    assert_eq!(produce(broker, "one", 1).await.0, 7);
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    while broker.condition().closed.is_empty() {
+        pace.tick().await;
+    }
+    let (code, _) = produce(broker, "two", 1).await;
+    assert!([7, 56].contains(&code), "{code}");
+    faults.broken.store(false, Ordering::SeqCst);
+    for topic in ["one", "two"] {
+        assert_eq!(until_taken(broker, topic, 1).await, 1);
+    }
+    let condition = broker.condition();
+    assert_eq!((condition.offline, condition.closed.len()), (0, 0));
+    running.stop().await;
+}

@@ -1,0 +1,116 @@
+//! Clients that ask for records and never read them: what they cost is bounded, and those that
+//! read are served beside them.
+
+use kafka_protocol::messages::FetchRequest;
+use tests::raw::RawClient;
+use tests::raw::batch::Record;
+
+use crate::kit::{P, Target, on_kafka, produce, serves};
+use crate::reading::{fetch_request, partitions, records};
+
+const VERSION: i16 = 12;
+const MIB: u64 = 1 << 20;
+/// Batches of the topic, a MiB each.
+const BATCHES: i64 = 24;
+
+async fn filled(target: &Target, topic: &str) -> RawClient {
+    let mut client = target.with_topic(topic, 1).await;
+    let mut spec = P(-1, -1, -1, 0).spec();
+    spec.records = vec![Record::value(vec![b'x'; 1_000_000])];
+    let batch = spec.build();
+    for offset in 0..BATCHES {
+        assert_eq!(
+            produce(&mut client, topic, batch.clone()).await,
+            (0, offset)
+        );
+    }
+    client
+}
+
+/// A Fetch of all there is.
+fn greedy(topic: &str, from: i64) -> FetchRequest {
+    let mut request = fetch_request(topic, &[(0, from)]).with_max_wait_ms(500);
+    request.topics[0].partitions[0].partition_max_bytes = 50 << 20;
+    request
+}
+
+/// Connections that have asked for everything, many times, and read nothing: more than the
+/// kernel holds for them.
+async fn hoarders(target: &Target, topic: &str, count: usize) -> Vec<RawClient> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let mut client = target.connect().await;
+        for _ in 0..16 {
+            let request = greedy(topic, 0).with_max_wait_ms(60_000);
+            client.send(&request, VERSION).await.unwrap();
+        }
+        clients.push(client);
+    }
+    clients
+}
+
+/// Reads the topic to its end; how many answers had no records.
+async fn read_all(client: &mut RawClient, topic: &str) -> u32 {
+    let (mut next, mut empty) = (0, 0);
+    while next < BATCHES {
+        let response = client.call(&greedy(topic, next), VERSION).await.unwrap();
+        let answer = &partitions(&response)[0];
+        assert_eq!(answer.error_code, 0);
+        assert_eq!(answer.high_watermark, BATCHES);
+        let bytes = records(answer);
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            assert_eq!(rest[..8], next.to_be_bytes());
+            let len = i32::from_be_bytes(rest[8..12].try_into().unwrap());
+            rest = &rest[12 + usize::try_from(len).unwrap()..];
+            next += 1;
+        }
+        empty += u32::from(bytes.is_empty());
+        assert!(empty < 100, "never served");
+    }
+    empty
+}
+
+#[tokio::test]
+async fn eighty_clients_that_never_read_cost_a_bounded_amount() {
+    if on_kafka() {
+        return;
+    }
+    // Twice queued.max.response.bytes, whose default is 128 MiB, and what the rest of it takes.
+    let limit = (2 * 128 + 64) * MIB;
+    let target = Target::start(&[]);
+    let mut client = filled(&target, "unread").await;
+    let before = target.process(|process| process.rss_peak_bytes().unwrap());
+    let hoarders = hoarders(&target, "unread", 80).await;
+    for _ in 0..3 {
+        assert_eq!(read_all(&mut client, "unread").await, 0, "unaffected");
+    }
+    let after = target.process(|process| process.rss_peak_bytes().unwrap());
+    let grown = after - before;
+    assert!(grown < limit, "{} MiB more", grown / MIB);
+    drop(hoarders);
+    assert!(serves(&target).await);
+    target.log_is_clean(&[]);
+}
+
+#[tokio::test]
+async fn who_hoards_answers_while_others_wait_is_closed() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[("queued.max.response.bytes", "2097152")]);
+    let mut client = filled(&target, "hoarded").await;
+    let hoarders = hoarders(&target, "hoarded", 8).await;
+    let said = "answers are not read, and others wait for their room";
+    let closed = || {
+        let log = target.gateway(|gateway, _| gateway.log().unwrap());
+        log.lines().filter(|line| line.contains(said)).count()
+    };
+    // Served again and again, though the eight could hold more than all there is for ever.
+    while closed() < 3 {
+        read_all(&mut client, "hoarded").await;
+    }
+    assert!(closed() <= 8, "one line for each");
+    drop(hoarders);
+    target.log_is_clean(&[]);
+}
