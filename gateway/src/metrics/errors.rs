@@ -43,6 +43,48 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         ApiResponse::CreateTopics(r) => r.topics.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::DeleteTopics(r) => r.responses.iter().for_each(|t| visit(t.error_code)),
         ApiResponse::InitProducerId(r) => visit(r.error_code),
+        ApiResponse::JoinGroup(r) => visit(r.error_code),
+        ApiResponse::Heartbeat(r) => visit(r.error_code),
+        ApiResponse::LeaveGroup(r) => {
+            visit(r.error_code);
+            r.members.iter().for_each(|m| visit(m.error_code));
+        }
+        ApiResponse::SyncGroup(r) => visit(r.error_code),
+        ApiResponse::DescribeGroups(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
+        ApiResponse::ListGroups(r) => visit(r.error_code),
+        ApiResponse::OffsetCommit(r) => nested!(visit, r.topics, partitions),
+        ApiResponse::OffsetFetch(r) => {
+            visit(r.error_code);
+            nested!(visit, r.topics, partitions);
+            for group in &r.groups {
+                visit(group.error_code);
+                nested!(visit, group.topics, partitions);
+            }
+        }
+        ApiResponse::OffsetDelete(r) => {
+            visit(r.error_code);
+            nested!(visit, r.topics, partitions);
+        }
+        ApiResponse::DeleteGroups(r) => r.results.iter().for_each(|g| visit(g.error_code)),
+        ApiResponse::DeleteRecords(_)
+        | ApiResponse::OffsetForLeaderEpoch(_)
+        | ApiResponse::AlterConfigs(_)
+        | ApiResponse::CreatePartitions(_)
+        | ApiResponse::IncrementalAlterConfigs(_)
+        | ApiResponse::ElectLeaders(_)
+        | ApiResponse::AlterPartitionReassignments(_)
+        | ApiResponse::ListPartitionReassignments(_)
+        | ApiResponse::UpdateFeatures(_)
+        | ApiResponse::DescribeProducers(_)
+        | ApiResponse::DescribeConfigs(_)
+        | ApiResponse::DescribeCluster(_)
+        | ApiResponse::DescribeTopicPartitions(_) => admin(response, &mut visit),
+    }
+}
+
+/// The APIs that describe and change the cluster; their list is in [`for_each`].
+fn admin(response: &ApiResponse, visit: &mut impl FnMut(i16)) {
+    match response {
         ApiResponse::DeleteRecords(r) => nested!(visit, r.topics, partitions),
         ApiResponse::OffsetForLeaderEpoch(r) => nested!(visit, r.topics, partitions),
         ApiResponse::AlterConfigs(r) => r.responses.iter().for_each(|r| visit(r.error_code)),
@@ -72,29 +114,7 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
                 topic.partitions.iter().for_each(|p| visit(p.error_code));
             }
         }
-        ApiResponse::JoinGroup(r) => visit(r.error_code),
-        ApiResponse::Heartbeat(r) => visit(r.error_code),
-        ApiResponse::LeaveGroup(r) => {
-            visit(r.error_code);
-            r.members.iter().for_each(|m| visit(m.error_code));
-        }
-        ApiResponse::SyncGroup(r) => visit(r.error_code),
-        ApiResponse::DescribeGroups(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
-        ApiResponse::ListGroups(r) => visit(r.error_code),
-        ApiResponse::OffsetCommit(r) => nested!(visit, r.topics, partitions),
-        ApiResponse::OffsetFetch(r) => {
-            visit(r.error_code);
-            nested!(visit, r.topics, partitions);
-            for group in &r.groups {
-                visit(group.error_code);
-                nested!(visit, group.topics, partitions);
-            }
-        }
-        ApiResponse::OffsetDelete(r) => {
-            visit(r.error_code);
-            nested!(visit, r.topics, partitions);
-        }
-        ApiResponse::DeleteGroups(r) => r.results.iter().for_each(|g| visit(g.error_code)),
+        _ => {}
     }
 }
 

@@ -124,6 +124,7 @@ mod tests {
             snapshots: Arc::new(NoSnapshots),
             classified: Arc::default(),
             refusals: Arc::default(),
+            repair: Arc::default(),
         };
         let opened = Partition::open(LOG, "t".into(), LeaderEpoch(epoch), i64::MAX, deps).await;
         opened.unwrap()
