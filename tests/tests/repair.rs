@@ -82,6 +82,7 @@ async fn start(faults: &Arc<Faults>) -> Running {
             producer_id_check_interval: Duration::from_mins(10),
             topic_defaults: TopicRules::default(),
             groups: GroupConfig::default(),
+            settings: Arc::default(),
         },
     };
     Running::start(Env::real(), outside, config).await.unwrap()

@@ -59,6 +59,7 @@ impl Partition {
                 bytes_since_snapshot: 0,
             }),
             visible: watch::Sender::new(Visible::default()),
+            snapshotting: tokio::sync::Mutex::default(),
         })
     }
 

@@ -143,7 +143,7 @@ impl From<OwnedError> for NodeError {
     }
 }
 
-/// Why a topic was not created or deleted.
+/// Why a topic was not created, changed or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
     /// Not a legal name.
@@ -177,6 +177,12 @@ pub enum TopicError {
     TooManyPartitions {
         /// The most.
         max: usize,
+    },
+    /// A topic does not shrink, and stays what it is only when nobody asks.
+    #[error("the topic has {have} partitions already")]
+    NotMorePartitions {
+        /// How many it has.
+        have: u32,
     },
     /// The configs are too large.
     #[error("the configs of a topic can't take more than {max} bytes")]
