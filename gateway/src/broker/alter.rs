@@ -7,15 +7,15 @@ use uuid::Uuid;
 use super::{Broker, TopicError};
 use crate::topic_config;
 
+/// Configs of a topic that were set, by name.
+type Configs = BTreeMap<String, String>;
+
 impl Broker {
     /// Whether a topic could have these configs.
     ///
     /// # Errors
     /// [`TopicError::InvalidConfig`] for the first that is not valid or has no mechanism.
-    pub(crate) fn check_topic_configs(
-        &self,
-        configs: &BTreeMap<String, String>,
-    ) -> Result<(), TopicError> {
+    pub(crate) fn check_topic_configs(&self, configs: &Configs) -> Result<(), TopicError> {
         topic_config::rules(&self.config.topic_defaults, configs).map(|_| ())
     }
 
@@ -24,8 +24,7 @@ impl Broker {
     pub(crate) async fn alter_topic_configs(
         &self,
         id: Uuid,
-        change: impl FnOnce(&BTreeMap<String, String>) -> Result<BTreeMap<String, String>, TopicError>
-        + Send,
+        change: impl FnOnce(&Configs) -> Result<Configs, TopicError> + Send,
         validate_only: bool,
     ) -> Result<(), TopicError> {
         let _one_at_a_time = self.hosted.changing.lock().await;

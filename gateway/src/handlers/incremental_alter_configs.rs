@@ -1,5 +1,5 @@
-//! IncrementalAlterConfigs (key 44), versions 0 and 1: sets, deletes, and for lists adds and removes
-//! entries.
+//! IncrementalAlterConfigs (key 44), versions 0 and 1: sets, deletes, and for lists adds and
+//! removes entries.
 //!
 //! What is stored is in force when the answer leaves. What has no mechanism is refused with 40, and
 //! so are, with 42, changes of the broker.

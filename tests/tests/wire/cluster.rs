@@ -7,7 +7,7 @@ use kafka_protocol::messages::describe_producers_request::TopicRequest;
 use kafka_protocol::messages::describe_producers_response::PartitionResponse;
 use kafka_protocol::messages::elect_leaders_request::TopicPartitions;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::list_partition_reassignments_request::ListPartitionReassignmentsTopics;
+use kafka_protocol::messages::list_partition_reassignments_request as reassignments;
 use kafka_protocol::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
@@ -91,7 +91,7 @@ async fn partitions_stay_where_they_are() {
         let answer = reassign(&mut client, topic, partition, replicas).await;
         assert_eq!(answer, code, "{topic}-{partition} to {replicas:?}");
     }
-    let one = ListPartitionReassignmentsTopics::default()
+    let one = reassignments::ListPartitionReassignmentsTopics::default()
         .with_name(ops::topic_name("reassign"))
         .with_partition_indexes(vec![0]);
     for topics in [None, Some(vec![one])] {

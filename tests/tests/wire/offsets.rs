@@ -1,4 +1,5 @@
-//! Offsets of groups: Kafka's codes in Kafka's order, what outlives what, and how writes are shared.
+//! Offsets of groups: Kafka's codes in Kafka's order, what outlives what, and how writes are
+//! shared.
 
 use std::collections::BTreeMap;
 
