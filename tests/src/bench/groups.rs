@@ -95,7 +95,10 @@ async fn prepare(address: &str) -> Result<()> {
 
 /// Commits per second of consumers without membership, as fast as each is answered.
 async fn commits(address: &str, groups: usize, connections: usize, seconds: f64) -> Result<f64> {
-    let clients = try_join_all((0..connections).map(|_| RawClient::connect(address))).await?;
+    let mut clients = try_join_all((0..connections).map(|_| RawClient::connect(address))).await?;
+    for (number, client) in clients.iter_mut().enumerate().take(groups) {
+        group::await_coordinator(client, &format!("commits-{groups}-{number}")).await?;
+    }
     let warm = now() + Duration::from_secs_f64(seconds / 4.0);
     let end = warm + Duration::from_secs_f64(seconds);
     let load = clients
@@ -192,6 +195,9 @@ impl Member {
 async fn rebalance(address: &str, count: usize) -> Result<(f64, f64)> {
     let name = format!("rebalance-{count}");
     let mut members = try_join_all((0..count).map(|_| Member::connect(address))).await?;
+    for member in members.iter_mut().take(1) {
+        group::await_coordinator(&mut member.client, &name).await?;
+    }
     let begin = now();
     try_join_all(members.iter_mut().map(|m| m.settle(&name, count, true))).await?;
     let joining = now().duration_since(begin);
@@ -222,6 +228,9 @@ fn many(
     let mut carried: Vec<Vec<(String, String, i32)>> = vec![Vec::new(); each];
     for number in 0..groups {
         let name = format!("many-{number}");
+        for lane in lanes.iter_mut().take(1) {
+            runtime.block_on(group::await_coordinator(&mut lane.client, &name))?;
+        }
         let settled = lanes.iter_mut().map(|lane| {
             lane.id.clear();
             lane.settle(&name, each, true)
