@@ -142,8 +142,10 @@ impl JournalStore {
         let mut tasks = self.tasks.lock().await;
         let ready = self.files.local().open().await;
         ready.map_err(|error| StoreError::Offline(error.to_string()))?;
+        // Until the logs are known again, nobody may take them for gone.
+        let before = self.shards.write().insert(id, being_opened(id));
         if let Some(task) = tasks.remove(&id) {
-            self.end(id, task).await;
+            self.end(id, before, task).await;
         }
         let shard = Arc::new(Shard {
             id,
@@ -171,15 +173,14 @@ impl JournalStore {
         let name = format!("journal-{}", id.0);
         let task = self.env.runtime.spawn_io(&name, Box::pin(task));
         tasks.insert(id, Task(task));
+        let outcome = outcome.await;
+        // Also after a failure: its queue says why.
         self.shards.write().insert(id, shard);
-        outcome
-            .await
-            .unwrap_or_else(|_| Err(StoreError::Offline("the writer has ended".to_owned())))
+        outcome.unwrap_or_else(|_| Err(StoreError::Offline("the writer has ended".to_owned())))
     }
 
     /// Closes a shard and waits for the end of its writer.
-    async fn end(&self, id: ShardId, task: Task) {
-        let shard = self.shards.write().remove(&id);
+    async fn end(&self, id: ShardId, shard: Option<Arc<Shard>>, task: Task) {
         if let Some(shard) = shard
             && let Err(error) = Self::ask(&shard, Command::Close).await
         {
@@ -193,7 +194,8 @@ impl JournalStore {
     async fn close_all(&self) -> Result<(), StoreError> {
         let mut tasks = self.tasks.lock().await;
         while let Some((id, task)) = tasks.pop_first() {
-            self.end(id, task).await;
+            let shard = self.shards.write().remove(&id);
+            self.end(id, shard, task).await;
         }
         Ok(())
     }
@@ -219,6 +221,16 @@ impl JournalStore {
 
 fn not_open(shard: ShardId) -> StoreError {
     StoreError::Offline(format!("{}: the shard is not open", shard_dir(shard)))
+}
+
+/// Stands for a shard while it is opened: refuses everything, for now.
+fn being_opened(id: ShardId) -> Arc<Shard> {
+    let queue = Queue::new(0);
+    queue.close(&StoreError::Offline(format!(
+        "{}: the shard is being opened",
+        shard_dir(id)
+    )));
+    Arc::new(Shard { id, queue })
 }
 
 /// Opens a shard, says how that went, and writes it until it is closed.

@@ -304,3 +304,29 @@ async fn a_round_whose_sync_failed_is_durable_once_the_next_owner_shows_it() {
     }
     drop(late);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_shard_is_opened_again_its_logs_are_not_taken_for_gone() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let store = Arc::new(store_on(&mount, &empty()));
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    submit(&store, 0, 0, 1).await.unwrap();
+    faults.hold_checks.store(true, Ordering::SeqCst);
+    let again = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { open(&store, 2).await })
+    };
+    faults.waits.notified().await;
+    let refused = store.acquire(log(0), EPOCH).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Offline(_)), "{refused:?}");
+    let refused = submit(&store, 0, 1, 1).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Offline(_)), "{refused:?}");
+    assert!(store.check_shard(SHARD).is_err());
+    faults.go_on.notify_one();
+    again.await.unwrap().unwrap();
+    store.acquire(log(0), EPOCH).await.unwrap();
+    submit(&store, 0, 1, 1).await.unwrap();
+}

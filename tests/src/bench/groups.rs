@@ -7,6 +7,7 @@
     reason = "rates and sizes are reported to few digits"
 )]
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -16,7 +17,7 @@ use kafka_protocol::messages::{HeartbeatRequest, OffsetCommitRequest};
 use tokio::runtime::{Builder, Runtime};
 
 use super::results::{Case, KIB, MS, PER_SECOND, Results, US};
-use super::subject::Running;
+use super::subject::{Running, Subject};
 use super::{Args, progress};
 use crate::raw::{RawClient, group, ops};
 use crate::wallclock::now;
@@ -40,21 +41,25 @@ const SESSION_MS: i32 = 300_000;
 const REBALANCE_IN_PROGRESS: i16 = 27;
 const HEARTBEAT_VERSION: i16 = 3;
 
-/// Measures every case with one broker, which has no topics yet.
-pub(super) fn measure(args: &Args, broker: &mut Running, results: &mut Results) -> Result<()> {
+/// Measures every case: commits and rebalances on one broker, many members on another, so that
+/// its memory has grown by nothing else.
+pub(super) fn measure(
+    args: &Args,
+    subject: Subject,
+    dir: &Path,
+    results: &mut Results,
+) -> Result<()> {
+    let broker = Running::start(subject, dir)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let address = broker.address();
-    runtime.block_on(async {
-        let mut client = RawClient::connect(&address).await?;
-        ops::create_topic(&mut client, TOPIC, PARTITIONS, &[]).await?;
-        group::await_coordinator(&mut client, "first").await
-    })?;
-    let subject = broker.subject;
+    runtime.block_on(prepare(&address))?;
     let mut add = |what: String, unit, value| {
         let row = 16;
         results.add(subject, Case { row, what, unit }, value);
     };
     let seconds = if args.quick { 0.5 } else { 4.0 };
+    // A JVM is slow until its hot code is compiled: the same work, not measured.
+    runtime.block_on(commits(&address, 4, 16, seconds))?;
     for (groups, connections) in COMMIT_CASES {
         progress(&format!("offset commits, {groups} groups"));
         let rate = runtime.block_on(commits(&address, groups, connections, seconds))?;
@@ -74,46 +79,61 @@ pub(super) fn measure(args: &Args, broker: &mut Running, results: &mut Results) 
         add(format!("{members} members join at once"), MS, joining);
         add(format!("one of {members} members leaves"), MS, leaving);
     }
+    drop(broker);
+    let mut broker = Running::start(subject, dir)?;
+    runtime.block_on(prepare(&broker.address()))?;
     let share = if args.quick { 20 } else { 1 };
-    many(&runtime, broker, (MANY.0 / share, MANY.1), &mut add)
+    many(&runtime, &mut broker, (MANY.0 / share, MANY.1), &mut add)
+}
+
+/// Makes the topic, and what the broker needs before its first group.
+async fn prepare(address: &str) -> Result<()> {
+    let mut client = RawClient::connect(address).await?;
+    ops::create_topic(&mut client, TOPIC, PARTITIONS, &[]).await?;
+    group::await_coordinator(&mut client, "first").await
 }
 
 /// Commits per second of consumers without membership, as fast as each is answered.
 async fn commits(address: &str, groups: usize, connections: usize, seconds: f64) -> Result<f64> {
-    let begin = now();
-    let warm = begin + Duration::from_secs_f64(seconds / 4.0);
+    let mut clients = try_join_all((0..connections).map(|_| RawClient::connect(address))).await?;
+    for (number, client) in clients.iter_mut().enumerate().take(groups) {
+        group::await_coordinator(client, &format!("commits-{groups}-{number}")).await?;
+    }
+    let warm = now() + Duration::from_secs_f64(seconds / 4.0);
     let end = warm + Duration::from_secs_f64(seconds);
-    let load = (0..connections).map(async |number| {
-        let name = format!("commits-{groups}-{}", number % groups);
-        let partition = i32::try_from(number)?;
-        let mut client = RawClient::connect(address).await?;
-        let (mut sent, mut answered, mut counted) = (0_i64, 0_i64, 0_u64);
-        loop {
-            while sent - answered < IN_FLIGHT && now() < end {
-                sent += 1;
-                let offsets = [(partition, sent)];
-                let request = group::commit_request(&name, ("", -1), TOPIC, &offsets);
-                client.send(&request, group::COMMIT_VERSION).await?;
+    let load = clients
+        .into_iter()
+        .enumerate()
+        .map(async |(number, mut client)| {
+            let name = format!("commits-{groups}-{}", number % groups);
+            let partition = i32::try_from(number)?;
+            let (mut sent, mut answered, mut counted) = (0_i64, 0_i64, 0_u64);
+            loop {
+                while sent - answered < IN_FLIGHT && (sent == 0 || now() < end) {
+                    sent += 1;
+                    let offsets = [(partition, sent)];
+                    let request = group::commit_request(&name, ("", -1), TOPIC, &offsets);
+                    client.send(&request, group::COMMIT_VERSION).await?;
+                }
+                if answered == sent {
+                    break;
+                }
+                let version = group::COMMIT_VERSION;
+                let (_, answer) = client.receive::<OffsetCommitRequest>(version).await?;
+                let topic = answer.topics.first().context("no topic")?;
+                let first = topic.partitions.first().context("no partition")?;
+                ops::check(first.error_code, "OffsetCommit")?;
+                answered += 1;
+                counted += u64::from((warm..end).contains(&now()));
             }
-            if answered == sent {
-                break;
-            }
-            let version = group::COMMIT_VERSION;
-            let (_, answer) = client.receive::<OffsetCommitRequest>(version).await?;
-            let topic = answer.topics.first().context("no topic")?;
-            let first = topic.partitions.first().context("no partition")?;
-            ops::check(first.error_code, "OffsetCommit")?;
-            answered += 1;
-            counted += u64::from((warm..end).contains(&now()));
-        }
-        let kept = group::committed(&mut client, &name, TOPIC, PARTITIONS).await?;
-        let kept = kept.get(number).copied();
-        ensure!(
-            kept == Some(sent),
-            "{name}: committed {sent}, kept {kept:?}"
-        );
-        Ok(counted)
-    });
+            let kept = group::committed(&mut client, &name, TOPIC, PARTITIONS).await?;
+            let kept = kept.get(number).copied();
+            ensure!(
+                kept == Some(sent),
+                "{name}: committed {sent}, kept {kept:?}"
+            );
+            Ok(counted)
+        });
     let counted: u64 = try_join_all(load).await?.into_iter().sum();
     Ok(counted as f64 / seconds)
 }
@@ -175,6 +195,9 @@ impl Member {
 async fn rebalance(address: &str, count: usize) -> Result<(f64, f64)> {
     let name = format!("rebalance-{count}");
     let mut members = try_join_all((0..count).map(|_| Member::connect(address))).await?;
+    for member in members.iter_mut().take(1) {
+        group::await_coordinator(&mut member.client, &name).await?;
+    }
     let begin = now();
     try_join_all(members.iter_mut().map(|m| m.settle(&name, count, true))).await?;
     let joining = now().duration_since(begin);
@@ -205,6 +228,9 @@ fn many(
     let mut carried: Vec<Vec<(String, String, i32)>> = vec![Vec::new(); each];
     for number in 0..groups {
         let name = format!("many-{number}");
+        for lane in lanes.iter_mut().take(1) {
+            runtime.block_on(group::await_coordinator(&mut lane.client, &name))?;
+        }
         let settled = lanes.iter_mut().map(|lane| {
             lane.id.clear();
             lane.settle(&name, each, true)

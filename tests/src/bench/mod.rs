@@ -129,8 +129,7 @@ fn benchmark(args: &Args) -> Result<String> {
             // The broker ends here: the next one has the machine to itself.
             drop(session);
             if args.rows.contains(&16) {
-                let mut broker = Running::start(subject, &dir)?;
-                groups::measure(args, &mut broker, &mut results)?;
+                groups::measure(args, subject, &dir, &mut results)?;
             }
             if args.rows.contains(&12) {
                 start::measure(args, subject, &dir, &mut results)?;

@@ -81,7 +81,9 @@ impl Bench {
                     assert_eq!(answer.unwrap().error_code, 0);
                 }
             }
-            group::await_coordinator(client, "idle").await.unwrap();
+            for name in ["idle", "spare", "busy"] {
+                group::await_coordinator(client, name).await.unwrap();
+            }
             let simple = ("", -1);
             let commit = group::commit(client, "idle", simple, TOPIC, &[(0, 3), (1, 5)]);
             commit.await.unwrap();

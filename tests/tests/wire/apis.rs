@@ -10,7 +10,7 @@ use tests::raw::ops;
 use crate::kit::{Target, differs, on_kafka, text};
 
 /// Key, lowest and highest version of what is served.
-const SERVED: [(i16, i16, i16); 29] = [
+const SERVED: [(i16, i16, i16); 30] = [
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 10),
@@ -36,6 +36,7 @@ const SERVED: [(i16, i16, i16); 29] = [
     (44, 0, 1),
     (45, 0, 1),
     (46, 0, 0),
+    (47, 0, 0),
     (57, 0, 2),
     (60, 0, 2),
     (61, 0, 0),
