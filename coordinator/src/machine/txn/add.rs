@@ -4,11 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use store_adapter::ids::{ProducerEpoch, ProducerId};
-
 use super::{
     Cause, Client, Ctx, Decision, GATE_WAIT_MS, Named, Session, Then, TopicPartitions, TxnEntry,
-    TxnError, TxnState, check_session, persist,
+    TxnError, TxnState, check_session, is_next, persist,
 };
 
 /// The most partitions of one transaction.
@@ -117,7 +115,7 @@ fn add(
     nothing: bool,
     insert: impl FnOnce(&mut TxnEntry) -> bool,
 ) -> Decision<Added> {
-    let entry = match open(entry, session.pid, session.epoch, class.is_old()) {
+    let entry = match open(entry, session, class.is_old()) {
         Ok(entry) => entry,
         Err(refusal) => return refusal.into(),
     };
@@ -152,7 +150,7 @@ pub fn verify_partitions(
     session: Session,
     asked: &TopicPartitions,
 ) -> Decision<Verified> {
-    let entry = match open(entry, session.pid, session.epoch, true) {
+    let entry = match open(entry, session, true) {
         Ok(entry) => entry,
         Err(refusal) => return refusal.into(),
     };
@@ -178,7 +176,7 @@ pub fn verify_group(
     session: Session,
     group: &str,
 ) -> Decision<Option<u64>> {
-    let entry = match open(entry, session.pid, session.epoch, true) {
+    let entry = match open(entry, session, true) {
         Ok(entry) => entry,
         Err(refusal) => return refusal.into(),
     };
@@ -201,14 +199,12 @@ impl<R> From<Shut> for Decision<R> {
     }
 }
 
-fn open(
-    entry: Option<&TxnEntry>,
-    pid: ProducerId,
-    epoch: ProducerEpoch,
-    old: bool,
-) -> Result<&TxnEntry, Shut> {
+fn open(entry: Option<&TxnEntry>, session: Session, old: bool) -> Result<&TxnEntry, Shut> {
     let entry = entry.ok_or(Shut::Refuse(TxnError::InvalidProducerIdMapping))?;
-    check_session(entry, pid, epoch, old).map_err(Shut::Refuse)?;
+    if is_next(entry, session) {
+        return Err(Shut::Wait);
+    }
+    check_session(entry, session.pid, session.epoch, old).map_err(Shut::Refuse)?;
     // Records of a transaction must never precede the marker of the one before.
     if entry.state.prepared().is_some() || entry.is_gated() {
         return Err(Shut::Wait);

@@ -98,6 +98,18 @@ pub fn owed_by(entry: &TxnEntry) -> Option<Dispatch> {
 }
 
 impl Dispatch {
+    /// What is owed of it, when this is queued.
+    pub fn owed(&self, entries: BTreeMap<BrokerId, OwedEntry>) -> Owed {
+        Owed {
+            txn_seq: self.txn_seq,
+            producer_id: self.pid,
+            record_epoch: self.record_epoch,
+            marker_epoch: self.marker_epoch,
+            commit: self.commit,
+            entries,
+        }
+    }
+
     /// What is fenced along with it, to be published again by whoever finishes it: an epoch that
     /// the markers pass over is stale everywhere.
     pub fn fence(&self) -> Option<Fence> {

@@ -4,7 +4,7 @@ use store_adapter::ids::ProducerEpoch;
 
 use super::{
     Cause, Client, Ctx, Decision, END_WAIT_MS, EPOCH_LAST, Fence, GATE_WAIT_MS, Session, Then,
-    TxnEntry, TxnError, TxnState, check_session, persist,
+    TxnEntry, TxnError, TxnState, check_session, is_next, persist,
 };
 
 /// The request.
@@ -39,6 +39,9 @@ pub fn end_txn(entry: Option<&TxnEntry>, request: &EndTxn, ctx: &Ctx) -> Decisio
         return end_v1(entry, request, ctx);
     }
     let Session { pid, epoch } = request.session;
+    if is_next(entry, request.session) {
+        return Decision::Wait(GATE_WAIT_MS, TxnError::ConcurrentTransactions);
+    }
     if is_retry(entry, request.session) {
         return retried(entry, request.commit);
     }
@@ -77,7 +80,10 @@ fn end_v2(entry: &TxnEntry, request: &EndTxn, ctx: &Ctx) -> Decision<EndReply> {
     match (entry.state.prepared(), entry.record_epoch) {
         // Decided by a request of an older version, which left the epoch.
         (Some(decided), None) => return joined(decided == request.commit),
-        (Some(_), Some(_)) => return Decision::Refuse(TxnError::ProducerFenced),
+        // The epoch was told by an answer that a crash outran.
+        (Some(_), Some(_)) => {
+            return Decision::Wait(GATE_WAIT_MS, TxnError::ConcurrentTransactions);
+        }
         (None, _) => {}
     }
     if entry.state != TxnState::Ongoing {

@@ -5,7 +5,7 @@ use store_adapter::ids::{ProducerEpoch, ProducerId};
 use super::end::{Doing, abort_open};
 use super::{
     Cause, Client, Ctx, Decision, EPOCH_LAST, Fence, GATE_WAIT_MS, Then, TxnEntry, TxnError,
-    TxnState, persist,
+    TxnState, is_next, persist,
 };
 
 /// A producer id and epoch.
@@ -113,7 +113,7 @@ fn begin(
 ) -> Decision<InitReply> {
     let known = |claim: Session| {
         let rotated = entry.prev_pid == Some(claim.pid) && claim.epoch.0 >= EPOCH_LAST;
-        claim.pid == entry.pid || rotated
+        claim.pid == entry.pid || rotated || is_next(entry, claim)
     };
     if claim.is_some_and(|claim| !known(claim)) {
         return Decision::Refuse(TxnError::ProducerFenced);

@@ -207,6 +207,11 @@ fn persist<R>(
     Decision::Persist(Box::new(change), then)
 }
 
+/// Whether a session was told, by an answer that a crash outran, what Complete* will begin with.
+fn is_next(entry: &TxnEntry, session: Session) -> bool {
+    entry.next_pid == Some(session.pid) && session.epoch.0 == 0
+}
+
 /// The pid and epoch of a request, against the current ones (kafka-contract 3.2).
 fn check_session(
     entry: &TxnEntry,

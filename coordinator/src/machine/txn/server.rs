@@ -5,8 +5,7 @@ use store_adapter::ids::ProducerEpoch;
 use super::dispatch::Plan;
 use super::end::{Doing, abort_open};
 use super::{
-    Cause, Change, Ctx, Decision, Owed, Then, TxnEntry, TxnError, TxnState, dispatch, persist,
-    transition,
+    Cause, Change, Ctx, Decision, Then, TxnEntry, TxnError, TxnState, dispatch, persist, transition,
 };
 
 /// Takes a decided transaction to Complete*, when every marker and decision of `plan` is durable
@@ -27,14 +26,7 @@ pub fn complete(entry: &TxnEntry, plan: &Plan, ctx: &Ctx) -> Option<Change> {
         next.epoch = ProducerEpoch(0);
     }
     if !plan.remote.is_empty() {
-        next.owed.push(Owed {
-            txn_seq: decided.txn_seq,
-            producer_id: decided.pid,
-            record_epoch: decided.record_epoch,
-            marker_epoch: decided.marker_epoch,
-            commit: decided.commit,
-            entries: plan.remote.clone(),
-        });
+        next.owed.push(decided.owed(plan.remote.clone()));
     }
     next.last_update_ms = ctx.now_ms;
     let mut line = transition(entry.state, &next, Cause::Finished, ctx);

@@ -162,11 +162,16 @@ pub(super) mod state_name {
     use crate::machine::txn::TxnState;
 
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-    pub fn serialize<S: Serializer>(state: &TxnState, out: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(
+        state: &TxnState,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
         out.serialize_str(state.name())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<TxnState, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<TxnState, D::Error> {
         let name = String::deserialize(input)?;
         TxnState::from_name(&name)
             .ok_or_else(|| D::Error::custom(format!("{name:?} is no state of a transaction")))
