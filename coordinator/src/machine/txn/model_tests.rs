@@ -96,12 +96,12 @@ impl Run {
 
     /// Writes a change. `false`: a crash came before, or behind it, and nobody is told.
     fn write(&mut self, change: &Change) -> bool {
-        if let Some(next) = &change.next {
-            self.check(next);
-        }
         if self.random.one_in(12) {
             self.crash();
             return false;
+        }
+        if let Some(next) = &change.next {
+            self.check(next);
         }
         // Through the file, as a reader finds it.
         self.file = change.next.as_ref().map(|next| {

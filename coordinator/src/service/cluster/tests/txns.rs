@@ -439,8 +439,8 @@ fn live(running: &Running, told: &mut BTreeMap<String, Told>) -> Option<()> {
             };
             let entry = told.entry(id.clone()).or_default();
             entry.session = Some(at);
-            running.add(&id, at)?.unwrap();
             entry.ended = None;
+            running.add(&id, at)?.unwrap();
             entry.asked = Some(commit);
             at = running.end(&id, at, commit)?.unwrap().unwrap();
             *entry = Told {
@@ -618,6 +618,7 @@ fn taken_over_at(at: u64, steps_before: u64) -> bool {
     site.host.boot_id = "another".into();
     let new = Running::start(&site, &outside, 2);
     let taken = new.state(&id).0;
+    new.reconcile();
     let fenced = new.init(&id).unwrap().unwrap();
     new.add(&id, fenced).unwrap().unwrap();
     let before = site.files()[&path(&id).to_string()].clone();
