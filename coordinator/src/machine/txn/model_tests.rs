@@ -268,13 +268,14 @@ impl Run {
         };
         let named = [named("A", partition)];
         let at = believer.session;
-        let current = self.is_current(at);
         let reply = if self.random.one_in(3) {
             let group: Arc<str> = "g".into();
             self.ask(|entry, ctx| add_groups(entry, at, &group, class, None, ctx))
         } else {
             self.ask(|entry, ctx| add_partitions(entry, at, &named, class, None, ctx))
         };
+        // While it waited, what was prepared may have been finished.
+        let current = self.is_current(at);
         match reply {
             Some(Ok(added)) => {
                 assert!(current, "{at:?} is not the current session");
