@@ -39,8 +39,9 @@ pub enum TxnError {
 }
 
 impl TxnError {
-    /// How a request that knows no fencing says it: InitProducerId below version 4, AddPartitionsToTxn,
-    /// AddOffsetsToTxn and EndTxn below version 2, Produce and TxnOffsetCommit always.
+    /// How a request that knows no fencing says it: InitProducerId below version 4,
+    /// AddPartitionsToTxn, AddOffsetsToTxn and EndTxn below version 2, Produce and TxnOffsetCommit
+    /// always.
     pub(super) fn of_old(self, old: bool) -> Self {
         if old && self == Self::ProducerFenced {
             Self::InvalidProducerEpoch

@@ -134,6 +134,7 @@ fn begin(
 }
 
 /// The session that begins.
+#[derive(Debug, Clone, Copy)]
 struct Raised {
     session: Session,
     last_epoch: Option<ProducerEpoch>,

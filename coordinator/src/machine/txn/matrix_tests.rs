@@ -92,11 +92,90 @@ fn state(entry: &TxnEntry) -> String {
     )
 }
 
+/// What a client asks with a session.
+fn asked(entry: Option<&TxnEntry>, relation: &str, at: Session) -> Vec<Row> {
+    let (pid, epoch) = (at.pid.0, at.epoch.0);
+    let of = |what: &str| format!("{what}, {relation} ({pid}, {epoch})");
+    let mut rows = Vec::new();
+    let decision = init_producer_id(entry, &init(4, (pid, epoch)), &ctx(2));
+    let name = of("InitProducerId v4");
+    rows.push(row(
+        entry,
+        name,
+        &decision,
+        show_session,
+        "2.2, T05 T07 T08 T10",
+    ));
+    for version in [1, 4, 5] {
+        for commit in [true, false] {
+            let request = end(version, pid, epoch, commit);
+            let decision = end_txn(entry, &request, &ctx(2));
+            let way = if commit { "commit" } else { "abort" };
+            let name = of(&format!("EndTxn v{version} {way}"));
+            rows.push(row(entry, name, &decision, show_end, "3.2, 3.3, T19-T31"));
+        }
+    }
+    for (class, what) in [
+        (AddClass::Client(1), "AddPartitionsToTxn v1 A-0"),
+        (AddClass::Client(3), "AddPartitionsToTxn v3 A-0"),
+        (AddClass::Implicit, "implicit A-0"),
+    ] {
+        let decision = add_partitions(entry, at, &[named("A", 0)], class, None, &ctx(2));
+        let source = "3.2, 1.5, T13-T17 T37 T44";
+        rows.push(row(entry, of(what), &decision, show_added, source));
+    }
+    let group: Arc<str> = "h".into();
+    let decision = add_groups(entry, at, &group, AddClass::Client(3), None, &ctx(2));
+    let name = of("AddOffsetsToTxn v3 h");
+    rows.push(row(entry, name, &decision, show_added, "3.2"));
+    let decision = verify_partitions(entry, at, &partitions("A", &[0, 1]));
+    let show = |verified: &Verified| format!("but {:?}", verified.missing);
+    rows.push(row(
+        entry,
+        of("verify A-0 A-1"),
+        &decision,
+        show,
+        "3.2, 1.5",
+    ));
+    rows
+}
+
+/// What happens without a client.
+fn by_itself(entry: &TxnEntry) -> Vec<Row> {
+    let late = Ctx {
+        now_ms: NOW + 604_800_000,
+        ..ctx(2)
+    };
+    let nothing = |(): &()| "-".to_owned();
+    let mut rows = Vec::new();
+    let decision = time_out(entry, &late);
+    let name = "the reaper, late".to_owned();
+    rows.push(row(Some(entry), name, &decision, nothing, "3.7"));
+    let decision = expire(entry, 604_800_000, &late);
+    let name = "expiry, late".to_owned();
+    rows.push(row(Some(entry), name, &decision, nothing, "2.2, T52"));
+    let decision = force_terminate(Some(entry), &ctx(2));
+    let name = "an administrator ends it".to_owned();
+    rows.push(row(Some(entry), name, &decision, show_session, "3.8, T67"));
+    if owed_by(entry).is_some() {
+        let change = complete(entry, &local(entry), &ctx(2)).unwrap();
+        let decision = Decision::Persist(Box::new(change), Then::Answer(()));
+        let name = "every marker is durable".to_owned();
+        rows.push(row(
+            Some(entry),
+            name,
+            &decision,
+            nothing,
+            "3.4, T20 T23 T28",
+        ));
+    }
+    rows
+}
+
 fn rows(entry: Option<&TxnEntry>, held: i16) -> Vec<Row> {
     let mut rows = Vec::new();
     for level in [1, 2] {
-        let request = init(5, NONE);
-        let decision = init_producer_id(entry, &request, &ctx(level));
+        let decision = init_producer_id(entry, &init(5, NONE), &ctx(level));
         let name = format!("InitProducerId v5, none, version {level}");
         rows.push(row(
             entry,
@@ -112,89 +191,9 @@ fn rows(entry: Option<&TxnEntry>, held: i16) -> Vec<Row> {
     claims.push(("other pid", (77, held)));
     claims.dedup_by(|a, b| a.1 == b.1);
     for (relation, (pid, epoch)) in claims {
-        let of = |what: &str| format!("{what}, {relation} ({pid}, {epoch})");
-        let decision = init_producer_id(entry, &init(4, (pid, epoch)), &ctx(2));
-        let name = of("InitProducerId v4");
-        rows.push(row(
-            entry,
-            name,
-            &decision,
-            show_session,
-            "2.2, T05 T07 T08 T10",
-        ));
-        for version in [1, 4, 5] {
-            for commit in [true, false] {
-                let request = end(version, pid, epoch, commit);
-                let decision = end_txn(entry, &request, &ctx(2));
-                let way = if commit { "commit" } else { "abort" };
-                let name = of(&format!("EndTxn v{version} {way}"));
-                rows.push(row(entry, name, &decision, show_end, "3.2, 3.3, T19-T31"));
-            }
-        }
-        for (class, what) in [
-            (AddClass::Client(1), "AddPartitionsToTxn v1 A-0"),
-            (AddClass::Client(3), "AddPartitionsToTxn v3 A-0"),
-            (AddClass::Implicit, "implicit A-0"),
-        ] {
-            let at = session(pid, epoch);
-            let decision = add_partitions(entry, at, &[named("A", 0)], class, None, &ctx(2));
-            rows.push(row(
-                entry,
-                of(what),
-                &decision,
-                show_added,
-                "3.2, 1.5, T13-T17 T37 T44",
-            ));
-        }
-        let group: Arc<str> = "h".into();
-        let at = session(pid, epoch);
-        let decision = add_groups(entry, at, &group, AddClass::Client(3), None, &ctx(2));
-        let name = of("AddOffsetsToTxn v3 h");
-        rows.push(row(entry, name, &decision, show_added, "3.2"));
-        let decision = verify_partitions(entry, at, &partitions("A", &[0, 1]));
-        let show = |verified: &Verified| format!("but {:?}", verified.missing);
-        rows.push(row(
-            entry,
-            of("verify A-0 A-1"),
-            &decision,
-            show,
-            "3.2, 1.5",
-        ));
+        rows.extend(asked(entry, relation, session(pid, epoch)));
     }
-    if let Some(entry) = entry {
-        let late = Ctx {
-            now_ms: NOW + 604_800_000,
-            ..ctx(2)
-        };
-        let nothing = |()| "-".to_owned();
-        let decision = time_out(entry, &late);
-        let name = "the reaper, late".to_owned();
-        rows.push(row(Some(entry), name, &decision, |r| nothing(*r), "3.7"));
-        let decision = expire(entry, 604_800_000, &late);
-        let name = "expiry, late".to_owned();
-        rows.push(row(
-            Some(entry),
-            name,
-            &decision,
-            |r| nothing(*r),
-            "2.2, T52",
-        ));
-        let decision = force_terminate(Some(entry), &ctx(2));
-        let name = "an administrator ends it".to_owned();
-        rows.push(row(Some(entry), name, &decision, show_session, "3.8, T67"));
-        if owed_by(entry).is_some() {
-            let change = complete(entry, &local(entry), &ctx(2)).unwrap();
-            let decision = Decision::Persist(Box::new(change), Then::Answer(()));
-            let name = "every marker is durable".to_owned();
-            rows.push(row(
-                Some(entry),
-                name,
-                &decision,
-                |r| nothing(*r),
-                "3.4, T20 T23 T28",
-            ));
-        }
-    }
+    rows.extend(entry.map(by_itself).unwrap_or_default());
     rows
 }
 

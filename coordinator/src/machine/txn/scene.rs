@@ -147,11 +147,12 @@ pub(super) fn code(error: TxnError) -> i16 {
 /// A decision in one word: an answer, a code, `wait 51` or `finish`.
 pub(super) fn told<R: Clone>(decision: &Decision<R>, show: impl Fn(&R) -> String) -> String {
     match decision {
-        Decision::Answer(reply) => format!("0 {}", show(reply)),
+        Decision::Answer(reply) | Decision::Persist(_, Then::Answer(reply)) => {
+            format!("0 {}", show(reply))
+        }
         Decision::Refuse(error) => code(*error).to_string(),
         Decision::Wait(ms, error) => format!("waits {ms} ms, then {}", code(*error)),
         Decision::NeedsId => "needs a producer id".to_owned(),
-        Decision::Persist(_, Then::Answer(reply)) => format!("0 {}", show(reply)),
         Decision::Persist(_, Then::Finish(reply, late)) => {
             format!("0 {} when finished, {} if late", show(reply), code(*late))
         }

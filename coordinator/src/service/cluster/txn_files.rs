@@ -51,15 +51,14 @@ impl VolumeSlotFiles {
             .read(&claim, &Place::TxnSlot(slot).path())
             .await?;
         let previous = Place::TxnSlotPrevious(slot).path();
-        match &found {
-            Some(file) => self.files.replace(&claim, &previous, file).await?,
-            None => {
-                let before: Option<TxnSlotFile> = self.files.read(&claim, &previous).await?;
-                if before.is_some() {
-                    let why = "it is missing, though it had a generation before".to_owned();
-                    let path = Place::TxnSlot(slot).path();
-                    return Err(self.files.damaged(&path, why, None).await);
-                }
+        if let Some(file) = &found {
+            self.files.replace(&claim, &previous, file).await?;
+        } else {
+            let before: Option<TxnSlotFile> = self.files.read(&claim, &previous).await?;
+            if before.is_some() {
+                let why = "it is missing, though it had a generation before".to_owned();
+                let path = Place::TxnSlot(slot).path();
+                return Err(self.files.damaged(&path, why, None).await);
             }
         }
         self.claims.lock().insert(slot, Arc::new(claim));

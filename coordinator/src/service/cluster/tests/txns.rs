@@ -28,12 +28,14 @@ use crate::slot_hash::fnv1a32;
 use crate::volume::format::{MarkerQueueFile, TxnSlotFile, decode};
 use crate::volume::layout::Place;
 
+/// By producer and number of the transaction: direction and epoch of its markers.
+type Markers = BTreeMap<(i64, u64), BTreeSet<(bool, i16)>>;
+
 /// What happens outside of the coordinator: it outlives brokers.
 #[derive(Debug, Default)]
 struct Outside {
     next_id: AtomicI64,
-    /// Directions in which markers were written, by producer and number, with their epoch.
-    markers: Mutex<BTreeMap<(i64, u64), BTreeSet<(bool, i16)>>>,
+    markers: Mutex<Markers>,
     groups: Mutex<BTreeMap<(i64, u64), BTreeSet<bool>>>,
     fences: Mutex<BTreeMap<i64, i16>>,
     queued: Mutex<Vec<(BrokerId, MarkerQueueFile)>>,
@@ -648,7 +650,7 @@ fn a_taker_fences_the_old_owner() {
     let begun = counted.init(&id).unwrap().unwrap();
     counted.add(&id, begun).unwrap().unwrap();
     let steps_before = hook.steps();
-    let held = (0..)
+    let held = (0..100)
         .take_while(|at| taken_over_at(*at, steps_before))
         .count();
     // Create, write, sync, rename, sync of the directory.
