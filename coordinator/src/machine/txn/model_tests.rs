@@ -103,6 +103,7 @@ impl Run {
         if let Some(next) = &change.next {
             self.check(next);
         }
+        self.check_end(change);
         // Through the file, as a reader finds it.
         self.file = change.next.as_ref().map(|next| {
             let file = TxnEntryFile::of(next, &Extra::new());
@@ -116,6 +117,30 @@ impl Run {
             return false;
         }
         true
+    }
+
+    /// What is open ends by a decision only, and nobody but its client ends it at its own epoch.
+    fn check_end(&self, change: &Change) {
+        let open = self
+            .memory
+            .as_ref()
+            .filter(|entry| entry.state == TxnState::Ongoing);
+        let Some(open) = open else { return };
+        let next = change
+            .next
+            .as_ref()
+            .expect("an open transaction is forgotten");
+        let decided = next.state.prepared().is_some();
+        assert!(
+            decided || next.state == TxnState::Ongoing,
+            "never decided: {open:?} {next:?}"
+        );
+        let cause = change.transition.as_ref().map(|at| at.cause);
+        let by_client = cause == Some(Cause::Client);
+        assert!(
+            !decided || by_client || next.epoch > open.epoch,
+            "{open:?} {next:?}"
+        );
     }
 
     fn crash(&mut self) {
