@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs every runtime that the real-client suites use: kcat, the headers librdkafka's Rust
-# binding compiles against, a Python environment with confluent-kafka, the jars of Apache Kafka
-# (its console tools, and a whole node to compare with), the franz-go program, and the flights.
+# binding compiles against, a Python environment with confluent-kafka, kafka-python and aiokafka,
+# kafkajs for Node, the jars of Apache Kafka (its console tools, and a whole node to compare
+# with), the franz-go program, and the flights.
 #
 # Safe to repeat: each step looks at what is there first. Everything but Debian packages lands
 # in $FENCEPOST_CACHE (default: .cache in the checkout).
 #
-# Usage: scripts/setup-clients.sh [STEP]...     steps: packages python java go flights
+# Usage: scripts/setup-clients.sh [STEP]...     steps: packages python node java go flights
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -49,7 +50,22 @@ step_python() {
     "$venv/bin/pip" install -q --disable-pip-version-check -r "$want" \
         || die "pip could not install $want"
     "$venv/bin/python" -c 'import confluent_kafka' || die "confluent_kafka does not load"
+    "$venv/bin/python" -c 'import aiokafka, kafka' || die "kafka-python or aiokafka does not load"
     cp "$want" "$venv/installed"
+}
+
+step_node() {
+    command -v npm >/dev/null || die "npm is missing: kafkajs needs Node 14 or newer with it"
+    local dir=$cache/clients/node want=$repo/tests/clients/node/package.json
+    stamped "$dir/installed" "$(<"$want")" && return
+    say "kafkajs for Node"
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    cp "$want" "$dir/package.json"
+    npm install --prefix "$dir" --no-package-lock --ignore-scripts --no-audit --no-fund \
+        --loglevel error >&2 || die "npm could not install $want"
+    (cd "$dir" && node -e 'require("kafkajs")') || die "kafkajs does not load"
+    cp "$want" "$dir/installed"
 }
 
 step_java() {
@@ -105,11 +121,11 @@ PY
 }
 
 mkdir -p "$cache"
-(($#)) || set -- packages python java go flights
+(($#)) || set -- packages python node java go flights
 for step; do
     case $step in
-        packages | python | java | go | flights) "step_$step" ;;
-        *) die "no step $step: packages python java go flights" ;;
+        packages | python | node | java | go | flights) "step_$step" ;;
+        *) die "no step $step: packages python node java go flights" ;;
     esac
 done
 say "ready: $*"

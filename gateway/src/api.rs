@@ -181,13 +181,49 @@ Kafka never answers it.";
                 "Any replication factor is accepted and reported honestly.";
             DeleteTopics, 20, 1..=6, 1, kp::DeleteTopicsRequest, kp::DeleteTopicsResponse,
                 "By name, and by id from v6.";
+            DeleteRecords, 21, 0..=2, 0, kp::DeleteRecordsRequest, kp::DeleteRecordsResponse,
+                "The log's start moves durably; space follows.";
             InitProducerId, 22, 0..=5, 0,
                 kp::InitProducerIdRequest, kp::InitProducerIdResponse,
                 "Without a transactional id: a fresh id, epoch 0.";
+            OffsetForLeaderEpoch, 23, 2..=4, 2,
+                kp::OffsetForLeaderEpochRequest, kp::OffsetForLeaderEpochResponse,
+                "The log's batches are the history of epochs.";
+            DescribeConfigs, 32, 1..=4, 1,
+                kp::DescribeConfigsRequest, kp::DescribeConfigsResponse,
+                "Topics and this broker, with every topic config that Kafka lists.";
+            AlterConfigs, 33, 0..=2, 0, kp::AlterConfigsRequest, kp::AlterConfigsResponse,
+                "Topics; configs that are not named go back to the broker's.";
+            CreatePartitions, 37, 0..=3, 0,
+                kp::CreatePartitionsRequest, kp::CreatePartitionsResponse,
+                "New partitions are served before the answer.";
             DeleteGroups, 42, 0..=2, 0, kp::DeleteGroupsRequest, kp::DeleteGroupsResponse,
                 "A group with members is refused with 68.";
+            ElectLeaders, 43, 0..=2, 0, kp::ElectLeadersRequest, kp::ElectLeadersResponse,
+                "84: the one broker leads everything that it can.";
+            IncrementalAlterConfigs, 44, 0..=1, 0,
+                kp::IncrementalAlterConfigsRequest, kp::IncrementalAlterConfigsResponse,
+                "Topics; in force before the answer. Brokers take no changes while they run.";
+            AlterPartitionReassignments, 45, 0..=1, 0,
+                kp::AlterPartitionReassignmentsRequest, kp::AlterPartitionReassignmentsResponse,
+                "Every partition has one replica, this broker.";
+            ListPartitionReassignments, 46, 0..=0, 0,
+                kp::ListPartitionReassignmentsRequest, kp::ListPartitionReassignmentsResponse,
+                "None is ever under way.";
             OffsetDelete, 47, 0..=0, 0, kp::OffsetDeleteRequest, kp::OffsetDeleteResponse,
                 "Not of topics that a member is subscribed to: 86.";
+            UpdateFeatures, 57, 0..=2, 0,
+                kp::UpdateFeaturesRequest, kp::UpdateFeaturesResponse,
+                "No feature can be finalized yet: 95.";
+            DescribeCluster, 60, 0..=2, 0,
+                kp::DescribeClusterRequest, kp::DescribeClusterResponse,
+                "One broker, which is its own controller.";
+            DescribeProducers, 61, 0..=0, 0,
+                kp::DescribeProducersRequest, kp::DescribeProducersResponse,
+                "What partitions know of their producers.";
+            DescribeTopicPartitions, 75, 0..=0, 0,
+                kp::DescribeTopicPartitionsRequest, kp::DescribeTopicPartitionsResponse,
+                "Pages of at most 2000 partitions.";
         }
     };
 }

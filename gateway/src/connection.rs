@@ -10,6 +10,7 @@
 //! a half-closed socket still gets the answers it is owed.
 
 mod activity;
+mod limit;
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
 pub use activity::{Activity, Eviction};
+pub use limit::LogLimit;
 
 use self::activity::PROGRESS;
 use crate::admitted::Admitted;
@@ -59,6 +61,8 @@ pub struct Shared {
     pub answers: AnswerBudget,
     /// Largest frame, in bytes.
     pub frame_max: usize,
+    /// Bounds the lines about connections that are closed for what they sent.
+    pub log_limit: Arc<LogLimit>,
     /// Readers stop at the next frame boundary.
     pub drain: CancellationToken,
 }
@@ -179,10 +183,20 @@ impl Reader {
             }
             _ => {
                 self.shared.metrics.connections_aborted.inc();
-                let peer = tracing::field::debug(self.context.peer);
-                tracing::info!(conn = self.context.id, peer, %error, "connection closed");
+                let (conn, peer) = (self.context.id, tracing::field::debug(self.context.peer));
+                if self.shared.may_log() {
+                    tracing::info!(conn, peer, %error, "connection closed");
+                } else {
+                    tracing::debug!(conn, peer, %error, "connection closed");
+                }
             }
         }
+    }
+}
+
+impl Shared {
+    fn may_log(&self) -> bool {
+        self.log_limit.allows(self.clock.monotonic())
     }
 }
 
@@ -191,8 +205,10 @@ fn closed(context: &ConnectionContext, shared: &Shared, reason: &CloseReason) {
     let peer = tracing::field::debug(context.peer);
     if *reason == CloseReason::Internal {
         tracing::error!(conn = context.id, peer, %reason, "connection closed");
-    } else {
+    } else if shared.may_log() {
         tracing::info!(conn = context.id, peer, %reason, "connection closed");
+    } else {
+        tracing::debug!(conn = context.id, peer, %reason, "connection closed");
     }
 }
 

@@ -10,7 +10,7 @@ pub use groups::group;
 pub use validation::{validate, validate_has_log_start};
 
 use crate::broker::{NoTopic, TopicError};
-use crate::partition::{AppendError, ReadError};
+use crate::partition::{AppendError, ReadError, TrimError};
 
 /// Produce. A code must be one that a client of that version knows, and librdkafka has an action
 /// for: never 89, and 51 only from v12 on.
@@ -64,6 +64,16 @@ pub fn read(error: &ReadError) -> ResponseError {
     }
 }
 
+/// DeleteRecords.
+pub fn delete_records(error: &TrimError) -> ResponseError {
+    match error {
+        TrimError::OffsetOutOfRange => ResponseError::OffsetOutOfRange,
+        TrimError::NotLeader => ResponseError::NotLeaderOrFollower,
+        TrimError::Unavailable(_) => ResponseError::RequestTimedOut,
+        TrimError::Storage(_) => ResponseError::KafkaStorageError,
+    }
+}
+
 /// A partition that exists but is not open: in Metadata, Fetch and ListOffsets.
 pub fn unavailable_partition(error: &AppendError) -> ResponseError {
     match error {
@@ -83,15 +93,15 @@ pub fn unavailable_partition(error: &AppendError) -> ResponseError {
     }
 }
 
-/// CreateTopics and DeleteTopics.
+/// CreateTopics, DeleteTopics, CreatePartitions, and the configs of topics.
 pub fn topic(error: &TopicError) -> ResponseError {
     match error {
         TopicError::InvalidName(_) => ResponseError::InvalidTopicException,
         TopicError::Exists(_) => ResponseError::TopicAlreadyExists,
         TopicError::Unknown => ResponseError::UnknownTopicOrPartition,
-        TopicError::TooManyPartitions { .. } | TopicError::NoRoom(_) => {
-            ResponseError::InvalidPartitions
-        }
+        TopicError::TooManyPartitions { .. }
+        | TopicError::NotMorePartitions(_)
+        | TopicError::NoRoom(_) => ResponseError::InvalidPartitions,
         TopicError::InvalidConfig(_) => ResponseError::InvalidConfig,
         TopicError::NotController => ResponseError::NotController,
         TopicError::Damaged(_) => ResponseError::KafkaStorageError,

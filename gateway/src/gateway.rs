@@ -9,10 +9,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use coordinator::service::cluster;
 use serde::Serialize;
 use store_adapter::journal::{JournalCounters, MemoryIndex};
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::store::StoreError;
 use store_adapter::volume::{MemoryVolume, PosixVolume, SpaceWatch, Volume, VolumeError};
 use tokio_util::sync::CancellationToken;
 
@@ -47,9 +49,34 @@ pub enum StartError {
     #[error("data directory: {0}")]
     Volume(#[from] VolumeError),
     /// The broker did not come up.
-    #[error(transparent)]
-    Boot(#[from] BootError),
+    #[error("data directory {dir}: {error}{}", advice(.error))]
+    Boot {
+        /// The data directory, to which paths in the error are relative.
+        dir: String,
+        /// Why.
+        error: BootError,
+    },
 }
+
+/// What is to be done about an error whose text does not say so.
+fn advice(error: &BootError) -> &'static str {
+    let cause = match error {
+        BootError::Node(cluster::StartError::Volume(cause)) => cause,
+        BootError::Shard {
+            error: StoreError::Full { .. },
+            ..
+        } => return NO_SPACE,
+        BootError::Node(_) | BootError::Shard { .. } => return "",
+    };
+    match cause {
+        VolumeError::NoSpace { .. } => NO_SPACE,
+        VolumeError::ReadOnly { .. } => "; make it writable for this process and start again",
+        VolumeError::TooManyOpenFiles { .. } => "; raise the limit of open files (ulimit -n)",
+        _ => "",
+    }
+}
+
+const NO_SPACE: &str = "; free some space on its file system and start again";
 
 /// Where a running broker is reached. As JSON, the line of `--print-addresses`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -183,6 +210,7 @@ impl Gateway {
             metrics: Arc::clone(&metrics),
             budget: ByteBudget::new(config.queued_bytes),
             answers: running.broker.answers().clone(),
+            log_limit: Arc::default(),
             frame_max: config.frame_max,
             drain: CancellationToken::new(),
         };
@@ -370,5 +398,9 @@ async fn boot(
         journal_counters: Arc::clone(journal),
         space: Some(space.clone()),
     };
-    Ok(Running::start(env.clone(), outside, boot).await?)
+    let started = Running::start(env.clone(), outside, boot).await;
+    started.map_err(|error| StartError::Boot {
+        dir: config.data_dir.display().to_string(),
+        error,
+    })
 }

@@ -1,158 +1,133 @@
 //! Topic configs, by Kafka's names: what is stored takes effect, or is refused. Never ignored.
 
-use std::collections::BTreeMap;
+pub mod keys;
+mod served;
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::keys::{ConfigType, TopicKey, Use};
 use crate::broker::TopicError;
-use crate::partition::validate::{TimestampType, TopicRules};
+use crate::partition::validate::TopicRules;
 
-/// A topic config that takes effect here.
-#[derive(Debug, Clone, Copy)]
-pub struct TopicKey {
-    /// Kafka's name.
-    pub name: &'static str,
-    /// What it does, for the docs.
-    pub effect: &'static str,
-    set: fn(&mut TopicRules, &str) -> Result<(), String>,
-}
+pub use self::keys::TOPIC_KEYS;
 
-/// Every topic config that is accepted.
-pub const TOPIC_KEYS: [TopicKey; 6] = [
-    TopicKey {
-        name: "max.message.bytes",
-        effect: "largest batch in bytes, as sent, header included",
-        set: |rules, value| {
-            rules.max_message_bytes = number(value, 0, i64::from(i32::MAX))?;
-            Ok(())
-        },
-    },
-    TopicKey {
-        name: "message.timestamp.type",
-        effect: "CreateTime or LogAppendTime",
-        set: |rules, value| {
-            rules.timestamp_type = match value {
-                "CreateTime" => TimestampType::CreateTime,
-                "LogAppendTime" => TimestampType::LogAppendTime,
-                _ => return Err("must be CreateTime or LogAppendTime".to_owned()),
-            };
-            Ok(())
-        },
-    },
-    TopicKey {
-        name: "message.timestamp.before.max.ms",
-        effect: "how far a timestamp may lie in the past",
-        set: |rules, value| {
-            rules.timestamp_before_max_ms = number(value, 0, i64::MAX)?;
-            Ok(())
-        },
-    },
-    TopicKey {
-        name: "message.timestamp.after.max.ms",
-        effect: "how far a timestamp may lie in the future",
-        set: |rules, value| {
-            rules.timestamp_after_max_ms = number(value, 0, i64::MAX)?;
-            Ok(())
-        },
-    },
-    TopicKey {
-        name: "cleanup.policy",
-        effect: "delete; compaction is refused until it reclaims",
-        set: |_, value| match value {
-            "delete" => Ok(()),
-            _ => Err("only delete is served".to_owned()),
-        },
-    },
-    TopicKey {
-        name: "compression.type",
-        effect: "producer: batches are kept as sent",
-        set: |_, value| match value {
-            "producer" => Ok(()),
-            _ => Err("only producer is served".to_owned()),
-        },
-    },
-];
-
-fn number(value: &str, min: i64, max: i64) -> Result<i64, String> {
-    let allowed = || format!("must be a whole number from {min} to {max}");
-    let number: i64 = value.trim().parse().map_err(|_| allowed())?;
-    if (min..=max).contains(&number) {
-        Ok(number)
-    } else {
-        Err(allowed())
-    }
+/// What a client wants of one config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigOp {
+    /// This value from now on.
+    Set(String),
+    /// The broker's value from now on.
+    Delete,
+    /// These entries join the list.
+    Append(String),
+    /// These entries leave the list.
+    Subtract(String),
 }
 
 /// The rules of a topic: the broker's defaults with the topic's configs over them.
+///
+/// # Errors
+/// [`TopicError::InvalidConfig`] for the first config that is not known, not valid, or asks for
+/// what is not there.
 pub fn rules(
     defaults: &TopicRules,
     configs: &BTreeMap<String, String>,
 ) -> Result<TopicRules, TopicError> {
     let mut rules = defaults.clone();
     for (name, value) in configs {
-        let key = TOPIC_KEYS
-            .iter()
-            .find(|key| key.name == name)
-            .ok_or_else(|| {
-                TopicError::InvalidConfig(format!(
-                    "Topic config {name} is not known, or not served"
-                ))
-            })?;
-        (key.set)(&mut rules, value).map_err(|why| {
-            TopicError::InvalidConfig(format!("Invalid value {value} for config {name}: {why}"))
+        let key = known(name)?;
+        let used = match key.usage {
+            Use::Rules(set) => set(&mut rules, value),
+            Use::Fixed(also) => fixed(key, also, value),
+        };
+        used.map_err(|why| {
+            TopicError::InvalidConfig(format!(
+                "Invalid value {value} for configuration {name}: {why}"
+            ))
         })?;
     }
     Ok(rules)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn known(name: &str) -> Result<&'static TopicKey, TopicError> {
+    keys::find(name)
+        .ok_or_else(|| TopicError::InvalidConfig(format!("Unknown topic config name: {name}")))
+}
 
-    fn with(name: &str, value: &str) -> Result<TopicRules, TopicError> {
-        rules(
-            &TopicRules::default(),
-            &BTreeMap::from([(name.to_owned(), value.to_owned())]),
-        )
+/// A value whose mechanism is not there is refused, unless it changes nothing.
+fn fixed(key: &TopicKey, also: Option<&'static str>, value: &str) -> Result<(), String> {
+    let same = |to: &str| keys::same(key.config_type, value.trim(), to);
+    if same(key.default) || also.is_some_and(same) {
+        return Ok(());
     }
+    let or = also.map_or_else(String::new, |also| format!(" or {also}"));
+    Err(format!(
+        "this broker serves only {:?}{or} so far",
+        key.default
+    ))
+}
 
-    #[test]
-    fn accepted_configs_take_effect() {
-        assert_eq!(
-            with("max.message.bytes", "1000").unwrap().max_message_bytes,
-            1000
-        );
-        assert_eq!(
-            with("message.timestamp.type", "LogAppendTime")
-                .unwrap()
-                .timestamp_type,
-            TimestampType::LogAppendTime
-        );
-        assert_eq!(
-            with("message.timestamp.after.max.ms", "5")
-                .unwrap()
-                .timestamp_after_max_ms,
-            5
-        );
-        assert_eq!(
-            with("message.timestamp.before.max.ms", "7")
-                .unwrap()
-                .timestamp_before_max_ms,
-            7
-        );
+/// The configs of a topic after `ops`; what was set before and is not named stays.
+///
+/// # Errors
+/// [`TopicError::InvalidConfig`] for a list operation on what is no list.
+pub fn change(
+    current: &BTreeMap<String, String>,
+    ops: &[(String, ConfigOp)],
+) -> Result<BTreeMap<String, String>, TopicError> {
+    let mut configs = current.clone();
+    for (name, op) in ops {
+        let value = match op {
+            ConfigOp::Delete => {
+                configs.remove(name);
+                continue;
+            }
+            ConfigOp::Set(value) => value.clone(),
+            ConfigOp::Append(value) => list(&configs, name, "APPEND")?.append(value),
+            ConfigOp::Subtract(value) => list(&configs, name, "SUBTRACT")?.subtract(value),
+        };
+        configs.insert(name.clone(), value);
     }
+    Ok(configs)
+}
 
-    #[test]
-    fn what_has_no_effect_is_refused() {
-        for (name, value) in [
-            ("retention.ms", "1000"),
-            ("cleanup.policy", "compact"),
-            ("compression.type", "gzip"),
-            ("max.message.bytes", "-1"),
-            ("max.message.bytes", "many"),
-            ("message.timestamp.type", "createtime"),
-            ("no.such.key", "1"),
-        ] {
-            let error = with(name, value).unwrap_err();
-            assert!(error.to_string().contains(name), "{error}");
+struct List(Vec<String>);
+
+fn list(configs: &BTreeMap<String, String>, name: &str, op: &str) -> Result<List, TopicError> {
+    let row = keys::find(name).filter(|key| key.config_type == ConfigType::List);
+    let row = row.ok_or_else(|| {
+        TopicError::InvalidConfig(format!(
+            "Can't {op} to key {name} because its type is not LIST."
+        ))
+    })?;
+    let text = configs.get(name).map_or(row.default, String::as_str);
+    Ok(List(entries(text)))
+}
+
+fn entries(text: &str) -> Vec<String> {
+    let entries = text.split(',').map(str::trim);
+    entries
+        .filter(|entry| !entry.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+impl List {
+    fn append(mut self, more: &str) -> String {
+        for entry in entries(more) {
+            if !self.0.contains(&entry) {
+                self.0.push(entry);
+            }
         }
+        self.0.join(",")
+    }
+
+    fn subtract(mut self, less: &str) -> String {
+        let less: BTreeSet<String> = entries(less).into_iter().collect();
+        self.0.retain(|entry| !less.contains(entry));
+        self.0.join(",")
     }
 }
+
+#[cfg(test)]
+mod tests;

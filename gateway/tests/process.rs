@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use gateway::Gateway;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -180,6 +180,10 @@ fn wrong_arguments_and_values_exit_with_2_and_say_why() {
             vec!["--broker-id", "x"],
             "node.id = \"x\" (flag --broker-id): allowed is",
         ),
+        (
+            vec!["--broker-id", "-1"],
+            "allowed is a whole number from 0 to 8190",
+        ),
         (vec!["--override", "num.partitions"], "allowed is key=value"),
         (
             vec![file],
@@ -195,4 +199,152 @@ fn wrong_arguments_and_values_exit_with_2_and_say_why() {
         assert!(text.contains(expected), "{arguments:?}: {text}");
         assert!(output.stdout.is_empty());
     }
+}
+
+/// A broker whose log can be read: lines as they come, and the rest at the end.
+fn start_logged(data: &Path, more: &[&str]) -> (Process, gateway_addresses::Addresses, Log) {
+    let mut command = fencepost(&["--data-dir", data.to_str().unwrap(), "--print-addresses"]);
+    command.args(["--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
+    command.args(["--override", "listeners=PLAINTEXT://127.0.0.1:0"]);
+    command
+        .args(more)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let log = Log(BufReader::new(child.stderr.take().unwrap()));
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let addresses = gateway_addresses::parse(&line);
+    (Process { child, stdout }, addresses, log)
+}
+
+struct Log(BufReader<ChildStderr>);
+
+impl Log {
+    /// Reads until a line has `text`.
+    fn until(&mut self, text: &str) -> String {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "no {text:?}");
+        }
+        line
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_during_the_drain_ends_the_process_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = ["--override", "shutdown.drain.ms=600000"];
+    let (mut process, addresses, mut log) = start_logged(dir.path(), &slow);
+    // A request that has begun and does not go on: the drain waits for it.
+    let mut client = TcpStream::connect(&addresses.kafka).await.unwrap();
+    client.write_all(&API_VERSIONS[..6]).await.unwrap();
+    asks_api_versions(&addresses.kafka).await;
+    signal(&process, "TERM");
+    log.until("once more stops at once");
+    assert!(process.child.try_wait().unwrap().is_none());
+    signal(&process, "TERM");
+    assert_eq!(process.child.wait().unwrap().code(), Some(1));
+    log.until("stopped at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_was_taken_over_says_so_once_and_exits_with_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut first, addresses, mut log) = start_logged(dir.path(), &[]);
+    asks_api_versions(&addresses.kafka).await;
+    // As if the second one could not know of the first: another host, whose heartbeat is lost.
+    let registration = dir.path().join("__cluster/brokers/kaas-0.json");
+    std::fs::remove_file(registration).unwrap();
+    let index = tempfile::tempdir().unwrap();
+    let index = index.path().to_str().unwrap();
+    let (_second, addresses, _log) = start_logged(dir.path(), &["--index-dir", index]);
+    asks_api_versions(&addresses.kafka).await;
+    assert_eq!(first.child.wait().unwrap().code(), Some(1));
+    let mut rest = String::new();
+    log.0.read_to_string(&mut rest).unwrap();
+    let said = "another process of this broker has taken over; stopping";
+    let errors: Vec<_> = rest.lines().filter(|line| line.contains("ERROR")).collect();
+    assert_eq!(errors.len(), 1, "{rest}");
+    assert!(errors[0].contains(said), "{rest}");
+}
+
+/// Starts on `data`, which must be refused; what the one line on an error says.
+fn refused(data: &Path, more: &[&str]) -> String {
+    let mut command = fencepost(&["--data-dir", data.to_str().unwrap()]);
+    command.args(["--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
+    command.args(["--override", "listeners=PLAINTEXT://127.0.0.1:0"]);
+    command
+        .args(more)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut log = Log(BufReader::new(child.stderr.take().unwrap()));
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut process = Process { child, stdout };
+    // Either the one line or the other comes.
+    let line = log.until("\"message\":\"");
+    let mut line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    while line["message"] != "the broker did not start" {
+        assert_ne!(line["message"], "ready", "{} {more:?}", data.display());
+        line = serde_json::from_str(&log.until("\"message\":\"")).unwrap();
+    }
+    assert_eq!(process.child.wait().unwrap().code(), Some(1));
+    line["error"].as_str().unwrap().to_owned()
+}
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "files are damaged behind the broker's back"
+)]
+fn every_refused_start_names_the_file_and_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let within = file.join("data");
+    let whole = dir.path().join("whole");
+    let (mut process, _) = start(&whole);
+    signal(&process, "TERM");
+    process.child.wait().unwrap();
+    let broken = |path: &str, content: &[u8]| {
+        let copy = dir.path().join(path.replace('/', "-"));
+        let copied = Command::new("cp").arg("-a").arg(&whole).arg(&copy).status();
+        assert!(copied.unwrap().success());
+        std::fs::write(copy.join(path), content).unwrap();
+        copy
+    };
+    let index = file.to_str().unwrap();
+    let mut cases = vec![
+        (refused(&file, &[]), "file: use as a directory"),
+        (refused(&within, &[]), "file/data: use as a directory"),
+        (refused(&whole, &["--index-dir", index]), "file/cluster-id"),
+    ];
+    for path in [
+        "__cluster/cluster.json",
+        "__cluster/assignment.json",
+        "__store/shard-0/seals.json",
+        "__store/shard-0/newest.json",
+    ] {
+        cases.push((refused(&broken(path, b"no json"), &[]), path));
+    }
+    for (error, path) in cases {
+        assert!(error.contains(path), "{path} is not in {error:?}");
+        for garbled in [": :", "\": ", "offline: offline"] {
+            assert!(!error.contains(garbled), "{error:?}");
+        }
+        assert!(error.contains(dir.path().to_str().unwrap()), "{error:?}");
+    }
+}
+
+#[test]
+fn a_log_for_machines_has_every_key_once_and_the_banner_as_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_process, addresses, mut log) = start_logged(dir.path(), &[]);
+    let line = log.until("\"ready\"");
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let told = format!("PLAINTEXT://{}", addresses.kafka);
+    assert_eq!(line["listeners"].as_str().unwrap(), told);
 }

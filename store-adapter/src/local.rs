@@ -132,23 +132,33 @@ impl LocalIdentity for IdentityFile {
         let file = match File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) => return Err(self.named(&error)),
         };
         let mut text = String::new();
         file.take(IDENTITY_LEN_MAX)
             .read_to_string(&mut text)
-            .map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
-            })?;
+            .map_err(|error| self.named(&error))?;
         let id = text.trim();
         Ok((!id.is_empty()).then(|| id.to_owned()))
+    }
+
+    fn write(&self, cluster_id: &str) -> io::Result<()> {
+        let written = self.replace(cluster_id);
+        written.map_err(|error| self.named(&error))
+    }
+}
+
+impl IdentityFile {
+    /// The error with the name of the file.
+    fn named(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
     }
 
     #[allow(
         clippy::disallowed_methods,
         reason = "a local file, not one of the volume"
     )]
-    fn write(&self, cluster_id: &str) -> io::Result<()> {
+    fn replace(&self, cluster_id: &str) -> io::Result<()> {
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let dir = dir.unwrap_or_else(|| Path::new("."));
         fs::create_dir_all(dir)?;

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod flights;
 pub mod gatewayproc;
+pub mod groups;
 pub mod loadgen;
 pub mod oracle;
 pub mod process;

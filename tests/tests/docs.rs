@@ -33,13 +33,36 @@ fn protocol() {
         )
         .unwrap();
     }
+    topic_configs(&mut text);
+    same("docs/protocol.md", &text);
+}
+
+fn topic_configs(text: &mut String) {
+    use gateway::topic_config::{TOPIC_KEYS, keys::Use};
     text.push_str(
         "\n## Topic configs\n\n\
-         Accepted because they take effect; every other one is refused with 40 INVALID_CONFIG.\n\n\
-         | config | effect |\n|---|---|\n",
+         These take effect, at creation and at run time.\n\n\
+         | config | what it is for |\n|---|---|\n",
     );
-    for key in &gateway::topic_config::TOPIC_KEYS {
-        writeln!(text, "| `{}` | {} |", key.name, key.effect).unwrap();
+    for key in TOPIC_KEYS {
+        if matches!(key.usage, Use::Rules(_)) {
+            writeln!(text, "| `{}` | {} |", key.name, key.doc).unwrap();
+        }
     }
-    same("docs/protocol.md", &text);
+    text.push_str(
+        "\nThese have no mechanism yet. The values below, which are what happens anyhow, are \
+         accepted;\nall others are refused with 40 INVALID_CONFIG.\n\n\
+         | config | accepted | what it is for |\n|---|---|---|\n",
+    );
+    for key in TOPIC_KEYS {
+        let Use::Fixed(also) = key.usage else {
+            continue;
+        };
+        let default = match key.default {
+            "" => "empty".to_owned(),
+            value => format!("`{value}`"),
+        };
+        let also = also.map_or_else(String::new, |value| format!(", `{value}`"));
+        writeln!(text, "| `{}` | {default}{also} | {} |", key.name, key.doc).unwrap();
+    }
 }

@@ -35,24 +35,19 @@ enum Broker {
 impl Broker {
     fn start(dir: &Path) -> Self {
         let delay = ("group.initial.rebalance.delay.ms", "0");
-        match std::env::var("FENCEPOST_WIRE_TARGET").as_deref() {
-            Ok("kafka") => {
-                let options = OracleOptions {
-                    properties: vec![(delay.0.to_owned(), delay.1.to_owned())],
-                    ..OracleOptions::default()
-                };
-                Self::Kafka(Box::new(KafkaNode::start(&options).unwrap()))
-            }
-            _ => {
-                let options = GatewayOptions {
-                    overrides: vec![format!("{}={}", delay.0, delay.1)],
-                    ..GatewayOptions::default()
-                };
-                Self::Fencepost(Box::new(
-                    Gateway::start(&dir.join("data"), &options).unwrap(),
-                ))
-            }
+        if std::env::var("FENCEPOST_WIRE_TARGET").is_ok_and(|target| target == "kafka") {
+            let options = OracleOptions {
+                properties: vec![(delay.0.to_owned(), delay.1.to_owned())],
+                ..OracleOptions::default()
+            };
+            return Self::Kafka(Box::new(KafkaNode::start(&options).unwrap()));
         }
+        let options = GatewayOptions {
+            overrides: vec![format!("{}={}", delay.0, delay.1)],
+            ..GatewayOptions::default()
+        };
+        let gateway = Gateway::start(&dir.join("data"), &options).unwrap();
+        Self::Fencepost(Box::new(gateway))
     }
 
     fn address(&self) -> String {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use coordinator::service::groups::GroupConfig;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
@@ -33,7 +34,7 @@ struct Faults {
 impl StepHook for Faults {
     fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
         let mut outcome = StepOutcome::Proceed;
-        if step.path.as_str().ends_with(".log") {
+        if step.path.as_str().strip_suffix(".log").is_some() {
             if self.full.load(Ordering::SeqCst) && step.op == StepOp::WriteAt {
                 outcome = StepOutcome::Fail(StepFault::NoSpace);
             }
@@ -80,6 +81,8 @@ async fn start(faults: &Arc<Faults>) -> Running {
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),
             topic_defaults: TopicRules::default(),
+            groups: GroupConfig::default(),
+            settings: Arc::default(),
         },
     };
     Running::start(Env::real(), outside, config).await.unwrap()
@@ -170,7 +173,6 @@ async fn a_partition_that_was_made_on_a_full_disk_opens_when_there_is_space() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_went_offline_opens_again_with_what_it_acknowledged() {
-    tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).init();
     let faults = Arc::new(Faults::default());
     let running = start(&faults).await;
     let broker = &running.broker;

@@ -36,6 +36,20 @@ pub trait Catalogue: Send + Sync + Debug + 'static {
     ) -> BoxFuture<'a, Result<CatalogueTopic, TopicError>>;
     /// Checks what `create` would check of a name.
     fn check(&self, name: &str, partitions: u32) -> Result<(), TopicError>;
+    /// Replaces all configs of a topic, durably.
+    fn alter_configs(
+        &self,
+        id: Uuid,
+        configs: BTreeMap<String, String>,
+    ) -> BoxFuture<'_, Result<CatalogueTopic, TopicError>>;
+    /// Gives a topic more partitions, `total` in all, durably.
+    fn add_partitions(
+        &self,
+        id: Uuid,
+        total: u32,
+    ) -> BoxFuture<'_, Result<CatalogueTopic, TopicError>>;
+    /// Checks what `add_partitions` would check.
+    fn check_more_partitions(&self, id: Uuid, total: u32) -> Result<(), TopicError>;
     /// Deletes a topic, durably.
     fn delete(&self, id: Uuid) -> BoxFuture<'_, Result<(), TopicError>>;
     /// Whether Kafka allows the name.

@@ -23,6 +23,9 @@ pub enum TopicError {
     /// The files of the topic of that name are damaged.
     #[error("{0}")]
     Damaged(String),
+    /// A topic can only grow.
+    #[error("{0}")]
+    NotMorePartitions(String),
     /// The cluster takes no more partitions.
     #[error("{0}")]
     NoRoom(String),

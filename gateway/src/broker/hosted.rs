@@ -35,6 +35,8 @@ pub struct HostedTopic {
     pub name: StrBytes,
     /// Topic id.
     pub id: Uuid,
+    /// Configs that were set, by Kafka's names.
+    pub configs: BTreeMap<String, String>,
     /// What its batches must be like.
     pub rules: TopicRules,
     /// Its partitions, also those that their storage does not serve.
@@ -58,6 +60,11 @@ impl HostedTopic {
             Some(error) => Err(error),
         })
     }
+
+    /// Whether it is served as the catalogue has it.
+    fn is(&self, topic: &CatalogueTopic) -> bool {
+        self.configs == topic.configs && self.partitions.len() == topic.partitions.len()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +78,7 @@ struct Topics {
 pub(super) struct Hosted {
     topics: RwLock<Topics>,
     lanes: parking_lot::Mutex<BTreeMap<ShardId, Lane>>,
-    /// Creation and deletion, one at a time.
+    /// Creation, change and deletion, one at a time.
     pub(super) changing: tokio::sync::Mutex<()>,
 }
 
@@ -230,8 +237,10 @@ impl Broker {
             }
         }
         for topic in self.catalogue.topics() {
-            if self.topic_by_id(topic.id).is_none() {
-                self.host(topic).await;
+            match self.topic_by_id(topic.id) {
+                None => self.host(topic).await,
+                Some(served) if served.is(&topic) => {}
+                Some(_) => self.refresh(topic).await,
             }
         }
     }
@@ -271,14 +280,42 @@ impl Broker {
     }
 
     async fn host(&self, topic: CatalogueTopic) {
+        let opened = self.open_partitions(&topic, 0).await;
+        self.serve(topic, opened);
+    }
+
+    /// Serves a topic as the catalogue has it now, with what is open of it.
+    fn serve(&self, topic: CatalogueTopic, partitions: Vec<Arc<Partition>>) {
         let rules = topic_config::rules(&self.config.topic_defaults, &topic.configs)
             .unwrap_or_else(|error| {
                 tracing::warn!(topic = topic.name, %error, "stored topic config without effect");
                 self.config.topic_defaults.clone()
             });
+        self.hosted.insert(HostedTopic {
+            name: StrBytes::from_string(topic.name),
+            id: topic.id,
+            configs: topic.configs,
+            rules,
+            partitions,
+            shards: topic.partitions.iter().map(|(shard, _)| *shard).collect(),
+        });
+    }
+
+    /// Makes a topic that is served what the catalogue says: configs, and more partitions.
+    pub(super) async fn refresh(&self, topic: CatalogueTopic) {
+        let served = self.topic_by_id(topic.id);
+        let mut partitions = served.map_or_else(Vec::new, |served| served.partitions.clone());
+        let more = self.open_partitions(&topic, partitions.len()).await;
+        partitions.extend(more);
+        self.serve(topic, partitions);
+    }
+
+    /// Opens the partitions of a topic from number `from` on.
+    async fn open_partitions(&self, topic: &CatalogueTopic, from: usize) -> Vec<Arc<Partition>> {
         let name: Arc<str> = topic.name.as_str().into();
         let partitions: Vec<_> = (0_u32..)
             .zip(&topic.partitions)
+            .skip(from)
             .map(|(partition, (shard, epoch))| {
                 let id = LogId {
                     topic: topic.id,
@@ -289,10 +326,9 @@ impl Broker {
                 Partition::unopened(id, name.clone(), *epoch, expiration, deps)
             })
             .collect();
-        let shards: Vec<ShardId> = topic.partitions.iter().map(|(shard, _)| *shard).collect();
-        let opening = partitions.iter().zip(&shards);
+        let opening = partitions.iter().zip(topic.partitions.iter().skip(from));
         let opening: FuturesOrdered<_> = opening
-            .map(|(partition, shard)| self.open_partition(partition, *shard))
+            .map(|(partition, (shard, _))| self.open_partition(partition, *shard))
             .collect();
         for (opened, partition) in opening.collect::<Vec<_>>().await.iter().zip(&partitions) {
             if let Err(error) = opened {
@@ -301,13 +337,7 @@ impl Broker {
                 self.repair.notify_one();
             }
         }
-        self.hosted.insert(HostedTopic {
-            name: StrBytes::from_string(topic.name),
-            id: topic.id,
-            rules,
-            partitions,
-            shards,
-        });
+        partitions
     }
 
     /// Opens a partition, with its log if there is none yet.

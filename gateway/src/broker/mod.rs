@@ -1,6 +1,7 @@
 //! The broker: what handlers work on. Cut at the decoded request: [`Broker::call`] is the whole
 //! gateway without sockets, and the simulation drives exactly this.
 
+mod alter;
 mod catalogue;
 mod error;
 mod hosted;
@@ -54,6 +55,8 @@ pub struct BrokerConfig {
     pub topic_defaults: crate::partition::validate::TopicRules,
     /// Groups.
     pub groups: GroupConfig,
+    /// Every key as it was given, for DescribeConfigs.
+    pub settings: Arc<crate::config::Settings>,
 }
 
 /// What clients are told of a listener.

@@ -32,6 +32,7 @@ impl From<cluster::TopicError> for TopicError {
                 Self::TooManyPartitions { asked, max }
             }
             cluster::TopicError::TooManyPartitions { .. } => Self::NoRoom(text),
+            cluster::TopicError::NotMorePartitions { .. } => Self::NotMorePartitions(text),
             cluster::TopicError::ConfigsTooLarge { .. } => Self::InvalidConfig(text),
             cluster::TopicError::UnknownId { .. } => Self::Unknown,
             cluster::TopicError::NotController => Self::NotController,
@@ -91,6 +92,32 @@ impl Catalogue for NodeCatalogue {
 
     fn check(&self, name: &str, partitions: u32) -> Result<(), TopicError> {
         Ok(self.0.check_topic(name, partitions)?)
+    }
+
+    fn alter_configs(
+        &self,
+        id: Uuid,
+        configs: BTreeMap<String, String>,
+    ) -> BoxFuture<'_, Result<CatalogueTopic, TopicError>> {
+        Box::pin(async move {
+            let topic = self.0.alter_topic_configs(id, configs).await?;
+            Ok(self.describe(&topic))
+        })
+    }
+
+    fn add_partitions(
+        &self,
+        id: Uuid,
+        total: u32,
+    ) -> BoxFuture<'_, Result<CatalogueTopic, TopicError>> {
+        Box::pin(async move {
+            let topic = self.0.add_partitions(id, total).await?;
+            Ok(self.describe(&topic))
+        })
+    }
+
+    fn check_more_partitions(&self, id: Uuid, total: u32) -> Result<(), TopicError> {
+        Ok(self.0.check_more_partitions(id, total)?)
     }
 
     fn delete(&self, id: Uuid) -> BoxFuture<'_, Result<(), TopicError>> {

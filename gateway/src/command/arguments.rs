@@ -33,7 +33,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
     /// This broker's number (node.id) [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     broker_id: Option<String>,
     /// Where records are kept: sled: or memory: (store) [default: sled:]
     #[arg(long, value_name = "URL")]

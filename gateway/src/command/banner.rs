@@ -14,6 +14,10 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Shows the banner on standard error; in a log for machines it is one line of that log.
 pub(super) fn show(config: &Config, addresses: &Addresses) {
     if logging::is_json(config) {
+        let listeners = addresses.listeners.iter();
+        let listeners: Vec<_> = listeners
+            .map(|(name, told)| format!("{name}://{told}"))
+            .collect();
         tracing::info!(
             version = VERSION,
             broker = config.broker_id.0,
@@ -22,7 +26,7 @@ pub(super) fn show(config: &Config, addresses: &Addresses) {
             volume = %config.data_dir.display(),
             kafka = addresses.kafka,
             admin = addresses.admin,
-            listeners = ?addresses.listeners,
+            listeners = listeners.join(","),
             "ready"
         );
         return;

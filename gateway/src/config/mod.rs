@@ -13,6 +13,7 @@ mod sources;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::machine::group::classic::ClassicConfig;
@@ -152,6 +153,7 @@ impl Endpoint {
 
 fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
     Ok(BrokerConfig {
+        settings: Arc::new(settings.clone()),
         num_partitions: settings.number("num.partitions")?,
         auto_create_topics: settings.is("auto.create.topics.enable"),
         fetch_max_bytes: settings.number("fetch.max.bytes")?,

@@ -24,7 +24,7 @@ use crate::error_code;
 use crate::fetch_session::{
     Answered, FetchKey, FetchPlan, FetchWish, SessionError, SessionRequest,
 };
-use crate::partition::{Isolation, Partition};
+use crate::partition::{EpochEnd, Isolation, Partition};
 use crate::wire::fetch::{FetchPartitionReply, FetchReply, FetchTopicReply};
 
 /// What holds for the whole request.
@@ -293,6 +293,11 @@ async fn read_one(
     partition
         .check_leader_epoch(wish.current_leader_epoch)
         .map_err(|error| error_code::read(&error))?;
+    if let Some(end) = diverging(partition, wish).await? {
+        let mut reply = reply(target.key.partition, partition.visible(), limits.isolation);
+        reply.diverging_epoch = Some((end.epoch, end.end_offset));
+        return Ok(reply);
+    }
     let Some(left) = left else {
         let visible = partition.visible_from(wish.fetch_offset);
         let visible = visible.map_err(|error| error_code::read(&error))?;
@@ -318,6 +323,24 @@ async fn read_one(
         reply.aborted_transactions = outcome.aborted;
     }
     Ok(reply)
+}
+
+/// Where the reader's log and this one part, if they do: the epoch of what it read last ended here
+/// before the offset that it asks for.
+async fn diverging(
+    partition: &Partition,
+    wish: &FetchWish,
+) -> Result<Option<EpochEnd>, ResponseError> {
+    if wish.last_fetched_epoch < 0 {
+        return Ok(None);
+    }
+    let end = partition.end_of_epoch(wish.last_fetched_epoch).await;
+    let end = end.map_err(|error| error_code::read(&error))?;
+    if end == EpochEnd::UNKNOWN {
+        return Err(ResponseError::OffsetOutOfRange);
+    }
+    let parted = end.epoch < wish.last_fetched_epoch || end.end_offset < wish.fetch_offset;
+    Ok(parted.then_some(end))
 }
 
 fn reply(

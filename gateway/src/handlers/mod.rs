@@ -1,24 +1,39 @@
 //! One API key, one file. A handler returns its answer; it never writes to a connection.
 
+mod alter_configs;
+mod alter_partition_reassignments;
 pub mod api_versions;
+mod config_resource;
+mod create_partitions;
 mod create_topics;
 mod delete_groups;
+mod delete_records;
 mod delete_topics;
+mod describe_cluster;
+mod describe_configs;
 mod describe_groups;
+mod describe_producers;
+mod describe_topic_partitions;
+mod elect_leaders;
 mod fetch;
 mod find_coordinator;
 mod heartbeat;
+mod incremental_alter_configs;
 mod init_producer_id;
 mod join_group;
 mod leave_group;
 mod list_groups;
 mod list_offsets;
+mod list_partition_reassignments;
 mod metadata;
 mod offset_commit;
 mod offset_delete;
 mod offset_fetch;
+mod offset_for_leader_epoch;
+mod operations;
 mod produce;
 mod sync_group;
+mod update_features;
 
 use std::sync::Arc;
 
@@ -39,8 +54,8 @@ pub(crate) fn dispatch(
         ApiRequest::Fetch(request) => fetch::handle(broker, context, *request),
         ApiRequest::ListOffsets(request) => list_offsets::handle(broker, context, *request),
         ApiRequest::Metadata(request) => metadata::handle(broker, context, *request),
-        ApiRequest::OffsetCommit(request) => offset_commit::handle(broker, context, *request),
-        ApiRequest::OffsetFetch(request) => offset_fetch::handle(broker, context, *request),
+        ApiRequest::OffsetCommit(request) => offset_commit::handle(broker, context, &request),
+        ApiRequest::OffsetFetch(request) => offset_fetch::handle(broker, context, &request),
         ApiRequest::FindCoordinator(request) => find_coordinator::handle(broker, context, &request),
         ApiRequest::JoinGroup(request) => join_group::handle(broker, context, &request),
         ApiRequest::Heartbeat(request) => heartbeat::handle(broker, context, &request),
@@ -55,8 +70,35 @@ pub(crate) fn dispatch(
         ApiRequest::CreateTopics(request) => create_topics::handle(broker, context, *request),
         ApiRequest::DeleteTopics(request) => delete_topics::handle(broker, context, *request),
         ApiRequest::InitProducerId(request) => init_producer_id::handle(broker, context, &request),
+        ApiRequest::DeleteRecords(request) => delete_records::handle(broker, context, *request),
+        ApiRequest::OffsetForLeaderEpoch(request) => {
+            offset_for_leader_epoch::handle(broker, context, *request)
+        }
+        ApiRequest::AlterConfigs(request) => alter_configs::handle(broker, context, *request),
+        ApiRequest::CreatePartitions(request) => {
+            create_partitions::handle(broker, context, *request)
+        }
+        ApiRequest::IncrementalAlterConfigs(request) => {
+            incremental_alter_configs::handle(broker, context, *request)
+        }
+        ApiRequest::ElectLeaders(request) => elect_leaders::handle(broker, context, &request),
+        ApiRequest::AlterPartitionReassignments(request) => {
+            alter_partition_reassignments::handle(broker, context, &request)
+        }
+        ApiRequest::ListPartitionReassignments(_) => list_partition_reassignments::handle(),
+        ApiRequest::UpdateFeatures(request) => {
+            update_features::handle(&request, &Features::current())
+        }
+        ApiRequest::DescribeProducers(request) => {
+            describe_producers::handle(broker, context, *request)
+        }
+        ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, &request),
+        ApiRequest::DescribeCluster(request) => describe_cluster::handle(broker, context, &request),
+        ApiRequest::DescribeTopicPartitions(request) => {
+            describe_topic_partitions::handle(broker, context, &request)
+        }
         ApiRequest::DeleteGroups(request) => delete_groups::handle(broker, context, *request),
-        ApiRequest::OffsetDelete(request) => offset_delete::handle(broker, context, *request),
+        ApiRequest::OffsetDelete(request) => offset_delete::handle(broker, context, &request),
     }
 }
 

@@ -32,7 +32,7 @@ type Outcomes = Vec<(TopicName, Vec<(i32, Option<ResponseError>)>)>;
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    request: OffsetCommitRequest,
+    request: &OffsetCommitRequest,
 ) -> Staged<ApiResponse> {
     let mut offsets = Vec::new();
     let outcomes = judge(broker, &request.topics, &mut offsets);
@@ -46,7 +46,7 @@ pub(crate) fn handle(
     {
         return Staged::Now(answer(outcomes, None));
     }
-    match commit(broker, context.version, &request, offsets) {
+    match commit(broker, context.version, request, offsets) {
         Ok(pending) => Staged::Later(Box::pin(async move {
             let failed = pending.durable().await.err();
             answer(outcomes, failed.map(error_code::group))

@@ -1,5 +1,6 @@
-//! OffsetDelete (key 47), version 0. A group that does not exist is 69, one with members that are no
-//! consumers of topics 68, a topic that a member is subscribed to 86. Answered when it is fsynced.
+//! OffsetDelete (key 47), version 0. A group that does not exist is 69, one with members that are
+//! no consumers of topics 68, a topic that a member is subscribed to 86. Answered when it is
+//! fsynced.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ const UNKNOWN: ResponseError = ResponseError::UnknownTopicOrPartition;
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     _context: &RequestContext,
-    request: OffsetDeleteRequest,
+    request: &OffsetDeleteRequest,
 ) -> Staged<ApiResponse> {
     let mut unknown = Vec::new();
     let mut known = Vec::new();

@@ -30,7 +30,7 @@ type Shown = (i64, i32, StrBytes, i16);
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    request: OffsetFetchRequest,
+    request: &OffsetFetchRequest,
 ) -> Staged<ApiResponse> {
     let response = if context.version >= 8 {
         let mut seen = BTreeSet::new();
@@ -45,7 +45,7 @@ pub(crate) fn handle(
         });
         OffsetFetchResponse::default().with_groups(groups.collect())
     } else {
-        single(broker, context.version, &request)
+        single(broker, context.version, request)
     };
     Staged::Now(ApiResponse::OffsetFetch(Box::new(response)))
 }
@@ -100,12 +100,12 @@ fn one_of_many(
     let fetched = offsets.fetch(&group.group_id, asked.as_deref(), require_stable);
     let response = OffsetFetchResponseGroup::default().with_group_id(group.group_id.clone());
     match fetched {
-        Ok(topics) => response.with_topics(topics.into_iter().map(topic_of_many).collect()),
+        Ok(topics) => response.with_topics(topics.iter().map(topic_of_many).collect()),
         Err(error) => response.with_error_code(code(error)),
     }
 }
 
-fn topic_of_many(topic: FetchedTopic) -> OffsetFetchResponseTopics {
+fn topic_of_many(topic: &FetchedTopic) -> OffsetFetchResponseTopics {
     let partitions = topic.partitions.iter().map(|(index, fetched)| {
         let (offset, leader_epoch, metadata, code) = shown(fetched);
         OffsetFetchResponsePartitions::default()

@@ -4,6 +4,16 @@ use kafka_protocol::error::ResponseError;
 
 use crate::api::ApiResponse;
 
+/// Visits the codes of lists inside a list.
+macro_rules! nested {
+    ($visit:ident, $($list:ident).+, $inner:ident) => {
+        $($list).+
+            .iter()
+            .flat_map(|outer| &outer.$inner)
+            .for_each(|inner| $visit(inner.error_code))
+    };
+}
+
 /// Calls `count` with every error code in `response` that is not 0.
 pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
     let mut visit = |code: i16| {
@@ -12,19 +22,12 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         }
     };
     match response {
-        ApiResponse::Produce(r) => {
-            let partitions = r.responses.iter().flat_map(|t| &t.partition_responses);
-            partitions.for_each(|p| visit(p.error_code));
-        }
+        ApiResponse::Produce(r) => nested!(visit, r.responses, partition_responses),
         ApiResponse::Fetch(r) => {
             visit(r.error_code);
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
+            nested!(visit, r.topics, partitions);
         }
-        ApiResponse::ListOffsets(r) => {
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
-        }
+        ApiResponse::ListOffsets(r) => nested!(visit, r.topics, partitions),
         ApiResponse::Metadata(r) => {
             visit(r.error_code);
             for topic in &r.topics {
@@ -49,26 +52,69 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         ApiResponse::SyncGroup(r) => visit(r.error_code),
         ApiResponse::DescribeGroups(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
         ApiResponse::ListGroups(r) => visit(r.error_code),
-        ApiResponse::OffsetCommit(r) => {
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
-        }
+        ApiResponse::OffsetCommit(r) => nested!(visit, r.topics, partitions),
         ApiResponse::OffsetFetch(r) => {
             visit(r.error_code);
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
+            nested!(visit, r.topics, partitions);
             for group in &r.groups {
                 visit(group.error_code);
-                let partitions = group.topics.iter().flat_map(|t| &t.partitions);
-                partitions.for_each(|p| visit(p.error_code));
+                nested!(visit, group.topics, partitions);
             }
         }
         ApiResponse::OffsetDelete(r) => {
             visit(r.error_code);
-            let partitions = r.topics.iter().flat_map(|t| &t.partitions);
-            partitions.for_each(|p| visit(p.error_code));
+            nested!(visit, r.topics, partitions);
         }
         ApiResponse::DeleteGroups(r) => r.results.iter().for_each(|g| visit(g.error_code)),
+        ApiResponse::DeleteRecords(_)
+        | ApiResponse::OffsetForLeaderEpoch(_)
+        | ApiResponse::AlterConfigs(_)
+        | ApiResponse::CreatePartitions(_)
+        | ApiResponse::IncrementalAlterConfigs(_)
+        | ApiResponse::ElectLeaders(_)
+        | ApiResponse::AlterPartitionReassignments(_)
+        | ApiResponse::ListPartitionReassignments(_)
+        | ApiResponse::UpdateFeatures(_)
+        | ApiResponse::DescribeProducers(_)
+        | ApiResponse::DescribeConfigs(_)
+        | ApiResponse::DescribeCluster(_)
+        | ApiResponse::DescribeTopicPartitions(_) => admin(response, &mut visit),
+    }
+}
+
+/// The APIs that describe and change the cluster; their list is in [`for_each`].
+fn admin(response: &ApiResponse, visit: &mut impl FnMut(i16)) {
+    match response {
+        ApiResponse::DeleteRecords(r) => nested!(visit, r.topics, partitions),
+        ApiResponse::OffsetForLeaderEpoch(r) => nested!(visit, r.topics, partitions),
+        ApiResponse::AlterConfigs(r) => r.responses.iter().for_each(|r| visit(r.error_code)),
+        ApiResponse::CreatePartitions(r) => r.results.iter().for_each(|t| visit(t.error_code)),
+        ApiResponse::IncrementalAlterConfigs(r) => {
+            r.responses.iter().for_each(|r| visit(r.error_code));
+        }
+        ApiResponse::ElectLeaders(r) => {
+            visit(r.error_code);
+            nested!(visit, r.replica_election_results, partition_result);
+        }
+        ApiResponse::AlterPartitionReassignments(r) => {
+            visit(r.error_code);
+            nested!(visit, r.responses, partitions);
+        }
+        ApiResponse::ListPartitionReassignments(r) => visit(r.error_code),
+        ApiResponse::UpdateFeatures(r) => {
+            visit(r.error_code);
+            r.results.iter().for_each(|f| visit(f.error_code));
+        }
+        ApiResponse::DescribeProducers(r) => nested!(visit, r.topics, partitions),
+        ApiResponse::DescribeConfigs(r) => r.results.iter().for_each(|r| visit(r.error_code)),
+        ApiResponse::DescribeCluster(r) => visit(r.error_code),
+        ApiResponse::DescribeTopicPartitions(r) => {
+            for topic in &r.topics {
+                visit(topic.error_code);
+                topic.partitions.iter().for_each(|p| visit(p.error_code));
+            }
+        }
+        _ => {}
     }
 }
 

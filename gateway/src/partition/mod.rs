@@ -12,11 +12,13 @@
 //! it.
 
 mod append;
+mod epochs;
 mod error;
 mod lane;
 mod open;
 mod read;
 mod snapshot;
+mod trim;
 pub mod validate;
 
 use std::sync::Arc;
@@ -31,10 +33,12 @@ use tokio::sync::{Notify, watch};
 use crate::metrics::{ProduceClassified, StoreRefusals};
 
 pub use append::{Appended, Ticket};
+pub use epochs::EpochEnd;
 pub use error::{AppendError, ReadError};
 pub use lane::Lane;
 pub use read::{Isolation, ListedOffset, ReadOutcome};
 pub use snapshot::{PartitionSnapshot, SnapshotFiles};
+pub use trim::TrimError;
 
 /// What readers may see of a partition. All of it is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,6 +111,8 @@ pub struct Partition {
     deps: PartitionDeps,
     state: Mutex<State>,
     visible: watch::Sender<Visible>,
+    /// Held while a snapshot is written, so that none takes the place of a newer one.
+    snapshotting: tokio::sync::Mutex<()>,
 }
 
 impl Partition {

@@ -59,6 +59,7 @@ impl Partition {
                 bytes_since_snapshot: 0,
             }),
             visible: watch::Sender::new(Visible::default()),
+            snapshotting: tokio::sync::Mutex::default(),
         })
     }
 
@@ -229,16 +230,16 @@ async fn each_meta(
         let Some(last) = batches.last() else { break };
         next = last.last_offset + 1;
         for batch in &batches {
-            take(meta(batch)?);
+            take(meta(id, batch)?);
         }
     }
     Ok(())
 }
 
-fn meta(batch: &StoredBatch) -> Result<BatchMeta, StoreError> {
+fn meta(id: LogId, batch: &StoredBatch) -> Result<BatchMeta, StoreError> {
     let header = BatchHeader::read(&batch.bytes).map_err(|error| StoreError::Corrupt {
-        path: format!("offset {}", batch.base_offset),
-        why: error.to_string(),
+        path: format!("log {id}"),
+        why: format!("the batch at offset {}: {error}", batch.base_offset),
     })?;
     let marker = if header.is_control() {
         EndTxnMarker::read(&batch.bytes).map(|marker| MarkerInfo {

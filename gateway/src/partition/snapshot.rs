@@ -73,6 +73,7 @@ impl Partition {
 
     /// Writes a snapshot; done when it is durable.
     pub async fn write_snapshot(&self) -> Result<(), String> {
+        let _one_at_a_time = self.snapshotting.lock().await;
         self.deps.snapshots.write(self.snapshot()).await
     }
 

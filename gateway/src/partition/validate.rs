@@ -30,7 +30,7 @@ pub enum TimestampType {
 }
 
 /// The configs of a topic that decide about a batch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicRules {
     /// `max.message.bytes`: largest batch in bytes, as sent, header included.
     pub max_message_bytes: i64,

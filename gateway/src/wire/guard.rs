@@ -41,6 +41,9 @@ pub enum GuardError {
     /// A string is not UTF-8.
     #[error("string is not UTF-8")]
     Text,
+    /// The byte in front of a struct that may be null is neither negative nor 1.
+    #[error("{0} in front of a struct")]
+    StructMarker(i8),
     /// A varint has more than five bytes.
     #[error("varint of more than five bytes")]
     Varint,
@@ -203,6 +206,12 @@ impl<'a> Walk<'a> {
                 None => Ok(()),
             },
             Kind::Struct(of) => self.fields(of),
+            Kind::MaybeStruct(of) => match i8::from_be_bytes(self.array()?) {
+                ..=-1 => Ok(()),
+                1 => self.fields(of),
+                // Kafka would read a struct here, the decoder none: they must not disagree.
+                marker => Err(GuardError::StructMarker(marker)),
+            },
         }
     }
 

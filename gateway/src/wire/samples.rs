@@ -1,5 +1,6 @@
 //! Random valid requests of every offered key and version, for the tests of this module.
 
+mod admin;
 mod groups;
 mod offsets;
 
@@ -122,7 +123,7 @@ pub(super) fn body(key: i16, v: i16, r: &mut Rng) -> Bytes {
         22 => encode(&init_producer_id(v, r), v),
         42 => encode(&groups::delete_groups(r), v),
         47 => encode(&offsets::offset_delete(r), v),
-        _ => panic!("no sample of key {key}"),
+        _ => admin::body(key, v, r).unwrap_or_else(|| panic!("no sample of key {key}")),
     }
 }
 

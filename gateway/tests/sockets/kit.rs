@@ -106,6 +106,7 @@ impl Kit {
             metrics,
             budget: budget.clone(),
             answers: AnswerBudget::new(1 << 20),
+            log_limit: Arc::default(),
             frame_max: 104_857_600,
             drain: CancellationToken::new(),
         };

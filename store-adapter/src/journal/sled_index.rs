@@ -216,9 +216,10 @@ fn set_aside(dir: &Path, why: &str) {
         Ok(())
     };
     let moved = moved.and_then(|()| std::fs::rename(dir.join("index"), &target));
-    let target = target.display();
+    // Not `target`, which every line of a JSON log has.
+    let aside = target.display();
     match moved {
-        Ok(()) => tracing::error!(why, %target, "the index is set aside; the journal is read"),
-        Err(error) => tracing::error!(why, %target, %error, "the index can't be set aside"),
+        Ok(()) => tracing::error!(why, %aside, "the index is set aside; the journal is read"),
+        Err(error) => tracing::error!(why, %aside, %error, "the index can't be set aside"),
     }
 }

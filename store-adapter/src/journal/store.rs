@@ -99,7 +99,12 @@ impl JournalStore {
     }
 
     fn log(&self, id: LogId) -> Result<Arc<Log>, StoreError> {
-        self.registry.get(id).ok_or(StoreError::NotFound)
+        self.registry.get(id).ok_or_else(|| {
+            // A shard that is not open may have it.
+            let shards = self.shards.read();
+            let closed = shards.values().find_map(|shard| shard.check().err());
+            closed.unwrap_or(StoreError::NotFound)
+        })
     }
 
     /// The one shard of all `ops`.

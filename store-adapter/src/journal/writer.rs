@@ -258,7 +258,10 @@ impl Writer {
         if matches!(error, StoreError::Full { .. }) {
             return error;
         }
-        let error = StoreError::Offline(error.to_string());
+        let error = match error {
+            StoreError::Offline(why) => StoreError::Offline(why),
+            other => StoreError::Offline(other.to_string()),
+        };
         tracing::error!(shard = self.shard.id.0, %error, "the shard is offline");
         self.shard.queue.close(&error);
         error

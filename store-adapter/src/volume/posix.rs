@@ -36,16 +36,21 @@ impl PosixVolume {
     /// When the directory can't be made or is not a directory.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, VolumeError> {
         let root = root.into();
-        let failed = |cause: &std::io::Error| io_error(&VolumePath::root(), "make", cause);
+        // Named as it was given: there is no volume yet that its names could be relative to.
+        let failed = |cause: &std::io::Error| VolumeError::Io {
+            path: root.display().to_string(),
+            what: "use as a directory",
+            cause: cause.to_string(),
+        };
         let missing: Vec<&Path> = root.ancestors().take_while(|dir| !dir.exists()).collect();
         std::fs::create_dir_all(&root).map_err(|e| failed(&e))?;
-        let root = root.canonicalize().map_err(|e| failed(&e))?;
-        if !root.is_dir() {
-            return Err(error(&VolumePath::root(), "open", Errno::NOTDIR));
+        let real = root.canonicalize().map_err(|e| failed(&e))?;
+        if !real.is_dir() {
+            return Err(failed(&Errno::NOTDIR.into()));
         }
         // The name of the root itself, which an earlier process may have made just before it died,
         // and those of the directories above it that were made now.
-        for parent in root.ancestors().skip(1).take(missing.len().max(1)) {
+        for parent in real.ancestors().skip(1).take(missing.len().max(1)) {
             let synced = std::fs::File::open(parent).and_then(|dir| dir.sync_all());
             match synced {
                 Err(error) if !missing.is_empty() => return Err(failed(&error)),
@@ -53,7 +58,7 @@ impl PosixVolume {
                 Ok(()) => {}
             }
         }
-        Ok(Self { root })
+        Ok(Self { root: real })
     }
 
     /// Where the volume is on this machine.
@@ -354,15 +359,23 @@ fn io_error(path: &VolumePath, what: &'static str, cause: &std::io::Error) -> Vo
     match Errno::from_io_error(cause) {
         Some(errno) => error(path, what, errno),
         None => VolumeError::Io {
-            path: path.to_string(),
+            path: named(path),
             what,
             cause: cause.to_string(),
         },
     }
 }
 
+/// The name in an error; the root has none of its own.
+fn named(path: &VolumePath) -> String {
+    match path.as_str() {
+        "" => ".".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
 fn error(path: &VolumePath, what: &'static str, errno: Errno) -> VolumeError {
-    let path = path.to_string();
+    let path = named(path);
     match errno {
         Errno::NOENT => VolumeError::NotFound { path },
         Errno::EXIST => VolumeError::AlreadyExists { path },
@@ -400,6 +413,8 @@ mod tests {
         for errno in [Errno::MFILE, Errno::NFILE] {
             assert_eq!(of(errno), VolumeError::TooManyOpenFiles { path: name() });
         }
+        let root = error(&VolumePath::root(), "sync", Errno::NOSPC).to_string();
+        assert_eq!(root, ".: no space left");
         let other = of(Errno::IO).to_string();
         assert!(other.starts_with("a: write: "), "{other}");
     }

@@ -2,9 +2,12 @@
 //
 //	flights-franz-go produce BOOTSTRAP TOPIC < LINES        a line: partition TAB value
 //	flights-franz-go consume BOOTSTRAP TOPIC PARTITIONS COUNT > LINES
+//	flights-franz-go group BOOTSTRAP TOPIC GROUP STRATEGY > LINES
 //
 // consume reads every partition from its start, without a group, until COUNT records have
 // come; a line it prints is: partition TAB offset TAB key TAB value.
+//
+// group is a member of a group until standard input ends, in the words of ../README.md.
 package main
 
 import (
@@ -16,6 +19,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,8 +47,11 @@ func run(args []string) error {
 			return fmt.Errorf("COUNT: %w", err)
 		}
 		return consume(args[1], args[2], int32(partitions), count)
+	case len(args) == 5 && args[0] == "group":
+		return member(args[1], args[2], args[3], args[4])
 	default:
-		return errors.New("usage: produce BOOTSTRAP TOPIC | consume BOOTSTRAP TOPIC PARTITIONS COUNT")
+		return errors.New("usage: produce BOOTSTRAP TOPIC | " +
+			"consume BOOTSTRAP TOPIC PARTITIONS COUNT | group BOOTSTRAP TOPIC GROUP STRATEGY")
 	}
 }
 
@@ -129,4 +136,99 @@ func consume(bootstrap, topic string, partitions int32, count int64) error {
 		}
 	}
 	return out.Flush()
+}
+
+func balancer(strategy string) (kgo.GroupBalancer, error) {
+	switch strategy {
+	case "range":
+		return kgo.RangeBalancer(), nil
+	case "sticky":
+		return kgo.StickyBalancer(), nil
+	case "cooperative-sticky":
+		return kgo.CooperativeStickyBalancer(), nil
+	default:
+		return nil, fmt.Errorf("STRATEGY %s: range, sticky or cooperative-sticky", strategy)
+	}
+}
+
+func member(bootstrap, topic, group, strategy string) error {
+	balance, err := balancer(strategy)
+	if err != nil {
+		return err
+	}
+	var lock sync.Mutex
+	// Whole lines at once, so that a kill leaves no half of one behind the next.
+	say := func(lines []byte) {
+		lock.Lock()
+		defer lock.Unlock()
+		if _, err := os.Stdout.Write(lines); err != nil {
+			panic(err)
+		}
+	}
+	// Called before the client asks where to begin.
+	assigned := func(_ context.Context, _ *kgo.Client, given map[string][]int32) {
+		var numbers []string
+		for _, partition := range given[topic] {
+			numbers = append(numbers, strconv.Itoa(int(partition)))
+		}
+		say(fmt.Appendf(nil, "assigned\t%d\t%s\n",
+			time.Now().UnixMilli(), strings.Join(numbers, ",")))
+	}
+	client, err := connect(bootstrap,
+		kgo.ConsumerGroup(group),
+		kgo.ConsumeTopics(topic),
+		kgo.Balancers(balance),
+		kgo.DisableAutoCommit(),
+		kgo.BlockRebalanceOnPoll(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.OnPartitionsAssigned(assigned),
+		kgo.SessionTimeout(6*time.Second),
+		kgo.HeartbeatInterval(200*time.Millisecond),
+	)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	for ctx.Err() == nil {
+		fetches := client.PollRecords(ctx, 200)
+		for _, failed := range fetches.Errors() {
+			fmt.Fprintln(os.Stderr, failed.Err)
+		}
+		if records := fetches.Records(); len(records) > 0 {
+			deliver(client, records, say)
+		}
+		client.AllowRebalance()
+	}
+	client.CloseAllowingRebalance()
+	return nil
+}
+
+func deliver(client *kgo.Client, records []*kgo.Record, say func([]byte)) {
+	var lines []byte
+	ends := make(map[int32]int64)
+	for _, r := range records {
+		lines = fmt.Appendf(lines, "record\t%d\t%d\t%s\n", r.Partition, r.Offset, r.Value)
+		ends[r.Partition] = r.Offset + 1
+	}
+	for partition, end := range ends {
+		lines = fmt.Appendf(lines, "commit\t%d\t%d\n", partition, end)
+	}
+	say(lines)
+	ctx, done := context.WithTimeout(context.Background(), 5*time.Second)
+	defer done()
+	// Who reads on from the last commit reads these again.
+	if err := client.CommitRecords(ctx, records...); err != nil {
+		fmt.Fprintln(os.Stderr, "commit:", err)
+		return
+	}
+	lines = nil
+	for partition, end := range ends {
+		lines = fmt.Appendf(lines, "committed\t%d\t%d\t%d\n",
+			time.Now().UnixMilli(), partition, end)
+	}
+	say(lines)
 }

@@ -9,6 +9,7 @@
 
 mod client;
 mod disk;
+mod groups;
 mod machine;
 mod nullserver;
 mod rdkafka;
@@ -33,7 +34,7 @@ use crate::loadgen;
 use crate::process::repository;
 
 /// Rows of the table that this command can measure.
-const ROWS: &[u8] = &[1, 2, 3, 4, 5, 6, 8, 12, 14];
+const ROWS: &[u8] = &[1, 2, 3, 4, 5, 6, 8, 12, 14, 16];
 
 /// Options of the benchmark.
 #[derive(Debug, Parser)]
@@ -127,6 +128,10 @@ fn benchmark(args: &Args) -> Result<String> {
             session.measure()?;
             // The broker ends here: the next one has the machine to itself.
             drop(session);
+            if args.rows.contains(&16) {
+                let mut broker = Running::start(subject, &dir)?;
+                groups::measure(args, &mut broker, &mut results)?;
+            }
             if args.rows.contains(&12) {
                 start::measure(args, subject, &dir, &mut results)?;
             }

@@ -21,6 +21,10 @@ pub(super) const MB_PER_SECOND: &str = "MB/s ↑";
 pub(super) const CPU_PER_GB: &str = "CPU s/GB ↓";
 /// Milliseconds.
 pub(super) const MS: &str = "ms ↓";
+/// Microseconds.
+pub(super) const US: &str = "µs ↓";
+/// Events in a second.
+pub(super) const PER_SECOND: &str = "1/s ↑";
 /// Seconds.
 pub(super) const SECONDS: &str = "s ↓";
 /// Mebibytes.

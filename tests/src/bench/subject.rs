@@ -93,7 +93,11 @@ impl Running {
                 "fsync"
             };
             let options = GatewayOptions {
-                overrides: vec![format!("flush.policy={policy}")],
+                overrides: vec![
+                    format!("flush.policy={policy}"),
+                    // As the peer is set up.
+                    "group.initial.rebalance.delay.ms=0".to_owned(),
+                ],
                 // Not the binary of the tests, which checks itself as it goes.
                 binary: Some(gatewayproc::build("release")?),
                 ..GatewayOptions::default()

@@ -2,15 +2,20 @@
 //!
 //! `produce BOOTSTRAP TOPIC` takes lines `partition TAB value` from standard input;
 //! `consume BOOTSTRAP TOPIC PARTITIONS COUNT` reads every partition from its start, without a
-//! group, until COUNT records have come, and prints `partition TAB offset TAB key TAB value`.
+//! group, until COUNT records have come, and prints `partition TAB offset TAB key TAB value`;
+//! `group BOOTSTRAP TOPIC GROUP STRATEGY` is a member of a group until standard input ends, in the
+//! words of `tests/clients/README.md`.
 
-use std::io::{BufRead as _, BufWriter, Write as _};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufWriter, Read as _, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use parking_lot::Mutex;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode;
@@ -38,7 +43,11 @@ fn main() -> anyhow::Result<()> {
                 count.parse().context("COUNT")?,
             )
         }
-        _ => bail!("usage: produce BOOTSTRAP TOPIC | consume BOOTSTRAP TOPIC PARTITIONS COUNT"),
+        ["group", bootstrap, topic, group, strategy] => member(bootstrap, topic, group, strategy),
+        _ => bail!(
+            "usage: produce BOOTSTRAP TOPIC | consume BOOTSTRAP TOPIC PARTITIONS COUNT | group \
+             BOOTSTRAP TOPIC GROUP STRATEGY"
+        ),
     }
 }
 
@@ -149,4 +158,118 @@ fn consume(bootstrap: &str, topic: &str, partitions: i32, count: u64) -> anyhow:
         left -= 1;
     }
     Ok(out.flush()?)
+}
+
+/// Records between two commits, at most.
+const BATCH: usize = 200;
+/// How long a batch may take to fill.
+const BATCH_PATIENCE: Duration = Duration::from_millis(20);
+
+/// Says what the member was given, before it asks where to begin.
+#[derive(Clone)]
+struct Assigned;
+
+impl ClientContext for Assigned {}
+
+impl ConsumerContext for Assigned {
+    fn pre_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Assign(list) = rebalance {
+            let partitions: Vec<String> = list
+                .elements()
+                .iter()
+                .map(|element| element.partition().to_string())
+                .collect();
+            say(&format!(
+                "assigned\t{}\t{}\n",
+                now_ms(),
+                partitions.join(",")
+            ));
+        }
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "members of several processes are compared by the time of day"
+)]
+fn now_ms() -> u128 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis())
+}
+
+/// Writes whole lines at once, so that a kill leaves no half of one behind the next.
+fn say(lines: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(lines.as_bytes())
+        .and_then(|()| out.flush())
+        .expect("standard output");
+}
+
+fn member(bootstrap: &str, topic: &str, group: &str, strategy: &str) -> anyhow::Result<()> {
+    let consumer: BaseConsumer<Assigned> = patient(bootstrap)
+        .set("group.id", group)
+        .set("partition.assignment.strategy", strategy)
+        .set("enable.auto.commit", "false")
+        .set("auto.offset.reset", "earliest")
+        .set("session.timeout.ms", "6000")
+        .set("heartbeat.interval.ms", "200")
+        .create_with_context(Assigned)?;
+    consumer.subscribe(&[topic])?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    std::thread::spawn(move || {
+        std::io::stdin().lock().read_to_end(&mut Vec::new()).ok();
+        stopped.store(true, Ordering::Release);
+    });
+    while !stop.load(Ordering::Acquire) {
+        let (lines, ends) = batch(&consumer)?;
+        if ends.is_empty() {
+            continue;
+        }
+        say(&lines);
+        let each = |word: &str| {
+            let lines = ends.iter().map(|(p, end)| format!("{word}\t{p}\t{end}\n"));
+            lines.collect::<String>()
+        };
+        say(&each("commit"));
+        let mut list = TopicPartitionList::new();
+        for (partition, end) in &ends {
+            list.add_partition_offset(topic, *partition, Offset::Offset(*end))?;
+        }
+        match consumer.commit(&list, CommitMode::Sync) {
+            Ok(()) => say(&each(&format!("committed\t{}", now_ms()))),
+            // Another member has the partitions now, or the broker is away: who reads on from
+            // the last commit reads these again.
+            Err(error) => complain(&error),
+        }
+    }
+    Ok(())
+}
+
+/// What came within the patience, as lines, and the next offset of each partition.
+fn batch(consumer: &BaseConsumer<Assigned>) -> anyhow::Result<(String, BTreeMap<i32, i64>)> {
+    let (mut lines, mut ends) = (String::new(), BTreeMap::new());
+    for _ in 0..BATCH {
+        let message = match consumer.poll(BATCH_PATIENCE) {
+            None => break,
+            Some(Ok(message)) => message,
+            Some(Err(error)) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) => {
+                return Err(error.into());
+            }
+            Some(Err(error)) => {
+                complain(&error);
+                continue;
+            }
+        };
+        let (partition, offset) = (message.partition(), message.offset());
+        let value = std::str::from_utf8(message.payload().unwrap_or_default())?;
+        writeln!(lines, "record\t{partition}\t{offset}\t{value}")?;
+        ends.insert(partition, offset + 1);
+    }
+    Ok((lines, ends))
+}
+
+#[allow(clippy::print_stderr, reason = "a command's own output")]
+fn complain(error: &KafkaError) {
+    eprintln!("{error}");
 }

@@ -61,11 +61,20 @@ impl Broker {
     /// # Errors
     /// If the program is missing, ends, or does not get ready.
     pub fn start(kind: Kind, dir: &Path) -> anyhow::Result<Self> {
+        Self::start_with(kind, dir, &[])
+    }
+
+    /// [`Broker::start`] with further settings, by Kafka's names.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_with(kind: Kind, dir: &Path, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let partitions = format!("num.partitions={PARTITIONS}");
         let (node, address) = match kind {
             Kind::Fencepost => {
                 let listeners = format!("listeners=PLAINTEXT://127.0.0.1:{}", free_port()?);
-                let overrides = vec![listeners, partitions];
+                let mut overrides = vec![listeners, partitions];
+                overrides.extend(settings.iter().map(|(key, value)| format!("{key}={value}")));
                 let options = GatewayOptions {
                     overrides,
                     ..GatewayOptions::default()
@@ -78,6 +87,10 @@ impl Broker {
                 let options = OracleOptions {
                     heap_mib: 512,
                     parent_dir: Some(dir.to_owned()),
+                    properties: settings
+                        .iter()
+                        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                        .collect(),
                     ..OracleOptions::default()
                 };
                 let node = KafkaNode::start(&options)?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::wall::{Deadline, LOOK_EVERY, pause};
 use crate::oracle::{class_path, tool};
@@ -30,6 +31,8 @@ pub enum Streams {
     Heard,
     /// No standard input, standard output goes to this file.
     Stored(PathBuf),
+    /// Standard input is a pipe, standard output goes to this file.
+    Led(PathBuf),
 }
 
 impl Running {
@@ -49,6 +52,7 @@ impl Running {
             Streams::Fed => command.stdin(Stdio::piped()).stdout(file.try_clone()?),
             Streams::Heard => command.stdin(Stdio::null()).stdout(Stdio::piped()),
             Streams::Stored(path) => command.stdin(Stdio::null()).stdout(File::create(path)?),
+            Streams::Led(path) => command.stdin(Stdio::piped()).stdout(File::create(path)?),
         };
         let child = command.stderr(file).spawn().with_context(|| {
             let program = Path::new(command.get_program()).display();
@@ -89,26 +93,43 @@ impl Running {
         Ok(())
     }
 
-    /// Waits for the program to end with success.
+    /// SIGTERM. Harmless if it has ended.
+    pub fn terminate(&mut self) -> anyhow::Result<()> {
+        if self.ended()?.is_none() {
+            kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the program to end, however it does.
     ///
     /// # Errors
-    /// If it fails or takes longer; the message has the end of its log.
-    pub fn finish(&mut self, deadline: Deadline) -> anyhow::Result<()> {
+    /// If it takes longer; the message has the end of its log.
+    pub fn end(&mut self, deadline: Deadline) -> anyhow::Result<ExitStatus> {
         loop {
             if let Some(status) = self.ended()? {
-                ensure!(
-                    status.success(),
-                    "{} ended with {status}\n{}",
-                    self.name,
-                    self.tail()
-                );
-                return Ok(());
+                return Ok(status);
             }
             if let Err(late) = deadline.check("its end") {
                 bail!("{}: {late}\n{}", self.name, self.tail());
             }
             pause(LOOK_EVERY);
         }
+    }
+
+    /// Waits for the program to end with success.
+    ///
+    /// # Errors
+    /// If it fails or takes longer; the message has the end of its log.
+    pub fn finish(&mut self, deadline: Deadline) -> anyhow::Result<()> {
+        let status = self.end(deadline)?;
+        ensure!(
+            status.success(),
+            "{} ended with {status}\n{}",
+            self.name,
+            self.tail()
+        );
+        Ok(())
     }
 
     /// The last lines of the log.

@@ -20,7 +20,7 @@ use crate::process::{cache_dir, repository};
 
 /// Time that writers have for one record, in milliseconds: more than all restarts take.
 pub const DELIVERY_MS: u32 = 180_000;
-const LIBRDKAFKA_PATIENCE: [&str; 3] = [
+pub(crate) const LIBRDKAFKA_PATIENCE: [&str; 3] = [
     "reconnect.backoff.ms=10",
     "reconnect.backoff.max.ms=100",
     "retry.backoff.ms=20",
@@ -154,7 +154,7 @@ impl Client {
 }
 
 /// The program `flights-rdkafka` lies beside the folder of the test that runs.
-fn rdkafka_program() -> anyhow::Result<PathBuf> {
+pub(crate) fn rdkafka_program() -> anyhow::Result<PathBuf> {
     ensure!(
         cfg!(feature = "clients-c"),
         "run the suite with --features clients-c"

@@ -7,6 +7,7 @@
 
 pub mod batch;
 mod codec;
+pub mod group;
 pub mod ops;
 
 use std::time::Duration;

@@ -322,6 +322,7 @@ fn config(plan: &Plan) -> BootConfig {
                 },
                 ..GroupConfig::default()
             },
+            settings: Arc::default(),
         },
     }
 }

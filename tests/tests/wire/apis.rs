@@ -10,7 +10,7 @@ use tests::raw::ops;
 use crate::kit::{Target, differs, on_kafka, text};
 
 /// Key, lowest and highest version of what is served.
-const SERVED: [(i16, i16, i16); 16] = [
+const SERVED: [(i16, i16, i16); 29] = [
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 10),
@@ -25,8 +25,21 @@ const SERVED: [(i16, i16, i16); 16] = [
     (18, 0, 4),
     (19, 2, 7),
     (20, 1, 6),
+    (21, 0, 2),
     (22, 0, 5),
+    (23, 2, 4),
+    (32, 1, 4),
+    (33, 0, 2),
+    (37, 0, 3),
     (42, 0, 2),
+    (43, 0, 2),
+    (44, 0, 1),
+    (45, 0, 1),
+    (46, 0, 0),
+    (57, 0, 2),
+    (60, 0, 2),
+    (61, 0, 0),
+    (75, 0, 0),
 ];
 
 fn versions_request(name: &str, version: &str) -> ApiVersionsRequest {

@@ -115,6 +115,11 @@ impl Target {
         }
     }
 
+    /// Where clients connect.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// A connection.
     pub(crate) async fn connect(&self) -> RawClient {
         RawClient::connect(&self.address).await.unwrap()

@@ -7,13 +7,17 @@
 
 mod apis;
 mod bodies;
+mod cluster;
+mod configs;
 mod damage;
+mod describe;
 mod differences;
 mod errors;
 mod frames;
 mod fsyncs;
 mod full_disk;
 mod groups;
+mod growing;
 mod idempotence;
 mod kill;
 mod kit;
@@ -23,5 +27,7 @@ mod pipeline;
 mod reading;
 mod records;
 mod sessions;
+mod tools;
 mod topics;
+mod trimming;
 mod unread;

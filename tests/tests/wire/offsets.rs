@@ -1,4 +1,5 @@
-//! Offsets of groups: Kafka's codes in Kafka's order, what outlives what, and how writes are shared.
+//! Offsets of groups: Kafka's codes in Kafka's order, what outlives what, and how writes are
+//! shared.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +80,16 @@ async fn fetch(client: &mut RawClient, group: &str, topic: &str, of: &[i32]) -> 
     let request = OffsetFetchRequest::default()
         .with_group_id(group_id(group))
         .with_topics(Some(vec![topic]));
-    let response = client.call(&request, 5).await.unwrap();
+    let mut response = client.call(&request, 5).await.unwrap();
+    // The file of a group may still be being read after a start.
+    let mut pace = tokio::time::interval(std::time::Duration::from_millis(100));
+    for _ in 0..100 {
+        if response.error_code != 14 {
+            break;
+        }
+        pace.tick().await;
+        response = client.call(&request, 5).await.unwrap();
+    }
     assert_eq!(response.error_code, 0);
     let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
     partitions

@@ -4,7 +4,7 @@
 //! what a failed replace leaves unknown is read again (*settled*) before the next decision on that
 //! name. Topics become visible to readers with the assignment that lists them, not before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use store_adapter::ids::{BrokerId, ShardId};
@@ -152,13 +152,67 @@ impl Controller {
             return Err(TopicError::Unavailable(why));
         }
         check_new(&self.topics, &new.name, new.partitions)?;
-        let configs = new.configs.iter();
-        let bytes: usize = configs.map(|(key, value)| key.len() + value.len()).sum();
-        if bytes > CONFIGS_LEN_MAX {
-            let max = CONFIGS_LEN_MAX;
-            return Err(TopicError::ConfigsTooLarge { max });
+        check_configs(&new.configs)
+    }
+
+    /// A topic whose files are known, to be changed.
+    fn settled(&self, id: Uuid) -> Result<Arc<Topic>, TopicError> {
+        let topic = self.topics.by_id(id).ok_or(TopicError::UnknownId { id })?;
+        if self.unsettled.contains(&*topic.name) {
+            let why = "the outcome of an earlier change is not known yet".to_owned();
+            return Err(TopicError::Unavailable(why));
         }
-        Ok(())
+        Ok(topic.clone())
+    }
+
+    /// Replaces a topic's configs. They are not visible before [`Controller::commit`].
+    pub(super) async fn alter_configs(
+        &mut self,
+        id: Uuid,
+        configs: BTreeMap<String, String>,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let old = self.settled(id)?;
+        check_configs(&configs)?;
+        let outcome = self.files.replace_configs(&old.name, &configs).await;
+        let topic = Topic {
+            configs,
+            ..(*old).clone()
+        };
+        self.changed(topic, outcome)
+    }
+
+    /// Gives a topic more partitions. They are not visible before [`Controller::commit`].
+    pub(super) async fn add_partitions(
+        &mut self,
+        id: Uuid,
+        total: u32,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let old = self.settled(id)?;
+        let have = check_more(&self.topics, id, total)?;
+        let mut shards = old.shards.clone();
+        shards.extend(self.choose_shards(id, total).into_iter().skip(have));
+        let outcome = self.files.replace_shards(&old.name, &shards).await;
+        let topic = Topic {
+            shards,
+            ..(*old).clone()
+        };
+        self.changed(topic, outcome)
+    }
+
+    /// Takes over what was written, or forgets what is not known any more.
+    fn changed(
+        &mut self,
+        topic: Topic,
+        outcome: Result<(), OwnedError>,
+    ) -> Result<Arc<Topic>, TopicError> {
+        if let Err(error) = outcome {
+            self.unsettled.insert(topic.name.to_string());
+            return Err(topic_error(error, &topic.name));
+        }
+        let topic = Arc::new(topic);
+        self.topics.insert(topic.clone());
+        self.dirty = true;
+        Ok(topic)
     }
 
     /// An id that no topic has or had. Kafka's ids don't begin with `-` in base64url, whose first
@@ -185,14 +239,8 @@ impl Controller {
 
     /// Deletes a topic. It stays visible until [`Controller::commit`].
     pub(super) async fn delete(&mut self, id: Uuid) -> Result<(), TopicError> {
-        let Some(topic) = self.topics.by_id(id).cloned() else {
-            return Err(TopicError::UnknownId { id });
-        };
+        let topic = self.settled(id)?;
         let name = topic.name.to_string();
-        if self.unsettled.contains(&name) {
-            let why = "the outcome of an earlier change is not known yet".to_owned();
-            return Err(TopicError::Unavailable(why));
-        }
         let now_ms = self.env.clock.wall_ms();
         if let Err(error) = self.files.commit_deletion(&topic, now_ms).await {
             self.unsettled.insert(name.clone());
@@ -290,6 +338,27 @@ pub(super) fn check_new(
         None => {}
     }
     check_partitions(topics.partitions(), partitions)
+}
+
+/// Whether a topic may have `total` partitions; how many it has.
+pub(super) fn check_more(topics: &TopicIndex, id: Uuid, total: u32) -> Result<usize, TopicError> {
+    let topic = topics.by_id(id).ok_or(TopicError::UnknownId { id })?;
+    let have = topic.partitions();
+    if total <= have {
+        return Err(TopicError::NotMorePartitions { have });
+    }
+    let have = topic.shards.len();
+    check_partitions(topics.partitions() - have, total)?;
+    Ok(have)
+}
+
+fn check_configs(configs: &BTreeMap<String, String>) -> Result<(), TopicError> {
+    let sizes = configs.iter().map(|(key, value)| key.len() + value.len());
+    let max = CONFIGS_LEN_MAX;
+    if sizes.sum::<usize>() > max {
+        return Err(TopicError::ConfigsTooLarge { max });
+    }
+    Ok(())
 }
 
 /// Whether a cluster that has `have` partitions takes a topic of `asked` more.

@@ -76,7 +76,9 @@ pub enum StartError {
     )]
     NoRename(VolumeError),
     /// A file that nothing can go on without is damaged.
-    #[error("{path} is damaged: {why}. A copy is in __cluster/quarantine; restore the file")]
+    #[error(
+        "{path} is damaged: {why}. Restore it; what could be read of it is in __cluster/quarantine"
+    )]
     Damaged {
         /// The file.
         path: String,
@@ -141,7 +143,7 @@ impl From<OwnedError> for NodeError {
     }
 }
 
-/// Why a topic was not created or deleted.
+/// Why a topic was not created, changed or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
     /// Not a legal name.
@@ -175,6 +177,12 @@ pub enum TopicError {
     TooManyPartitions {
         /// The most.
         max: usize,
+    },
+    /// A topic does not shrink, and stays what it is only when nobody asks.
+    #[error("the topic has {have} partitions already")]
+    NotMorePartitions {
+        /// How many it has.
+        have: u32,
     },
     /// The configs are too large.
     #[error("the configs of a topic can't take more than {max} bytes")]

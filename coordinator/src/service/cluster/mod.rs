@@ -244,6 +244,31 @@ impl ClusterNode {
         asked.unwrap_or(Err(TopicError::Stopped))
     }
 
+    /// Replaces all configs of a topic, which the caller has checked; durable and visible in
+    /// [`ClusterNode::view`] when it returns. After `Unavailable` either the old or the new ones
+    /// hold.
+    pub async fn alter_topic_configs(
+        &self,
+        id: Uuid,
+        configs: BTreeMap<String, String>,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let asked = self.ask(|reply| Command::AlterConfigs(id, configs, reply));
+        asked.await.unwrap_or(Err(TopicError::Stopped))
+    }
+
+    /// Gives a topic more partitions, `total` in all; durable and visible in
+    /// [`ClusterNode::view`] when it returns. After `Unavailable` they may be there or not.
+    pub async fn add_partitions(&self, id: Uuid, total: u32) -> Result<Arc<Topic>, TopicError> {
+        let asked = self.ask(|reply| Command::AddPartitions(id, total, reply));
+        asked.await.unwrap_or(Err(TopicError::Stopped))
+    }
+
+    /// Whether a topic could have `total` partitions: what [`ClusterNode::add_partitions`] would
+    /// answer as things are now.
+    pub fn check_more_partitions(&self, id: Uuid, total: u32) -> Result<(), TopicError> {
+        controller::check_more(&self.view().topics, id, total).map(|_| ())
+    }
+
     /// Reads what the leader of a partition left. The shard must have been opened before, if the
     /// store keeps files.
     pub async fn read_partition(&self, log: LogId) -> Result<PartitionContent, NodeError> {

@@ -1,10 +1,12 @@
 //! The io task of a broker: everything it does to its files on the volume, one thing at a time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use store_adapter::ids::LogId;
 use store_adapter::runtime::Env;
+use store_adapter::volume::VolumeError;
 use store_adapter::volume::owned::{Claim, OwnedError};
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -32,6 +34,12 @@ pub(super) type Reply<T> = oneshot::Sender<T>;
 pub(super) enum Command {
     Create(NewTopic, Reply<Result<Arc<Topic>, TopicError>>),
     Delete(Uuid, Reply<Result<(), TopicError>>),
+    AlterConfigs(
+        Uuid,
+        BTreeMap<String, String>,
+        Reply<Result<Arc<Topic>, TopicError>>,
+    ),
+    AddPartitions(Uuid, u32, Reply<Result<Arc<Topic>, TopicError>>),
     ReadPartition(LogId, Reply<Result<PartitionContent, NodeError>>),
     WritePartition(LogId, Box<PartitionFile>, Reply<Result<(), NodeError>>),
     Drain(Reply<Result<(), NodeError>>),
@@ -41,7 +49,7 @@ pub(super) enum Command {
 /// A change of topics whose answer waits for the assignment.
 #[derive(Debug)]
 enum Pending {
-    Created(
+    Changed(
         Result<Arc<Topic>, TopicError>,
         Reply<Result<Arc<Topic>, TopicError>>,
     ),
@@ -137,7 +145,15 @@ impl Node {
             match command {
                 Command::Create(new, reply) => {
                     let outcome = self.controller.create(new).await;
-                    pending.push(Pending::Created(outcome, reply));
+                    pending.push(Pending::Changed(outcome, reply));
+                }
+                Command::AlterConfigs(id, configs, reply) => {
+                    let outcome = self.controller.alter_configs(id, configs).await;
+                    pending.push(Pending::Changed(outcome, reply));
+                }
+                Command::AddPartitions(id, total, reply) => {
+                    let outcome = self.controller.add_partitions(id, total).await;
+                    pending.push(Pending::Changed(outcome, reply));
                 }
                 Command::Delete(id, reply) => {
                     let outcome = self.controller.delete(id).await;
@@ -178,7 +194,7 @@ impl Node {
     fn conclude(&mut self, pending: Pending, failure: Option<&OwnedError>) {
         let stale = |outcome: &TopicError| *outcome == TopicError::NotController;
         match pending {
-            Pending::Created(outcome, reply) => {
+            Pending::Changed(outcome, reply) => {
                 let outcome = outcome.and_then(|topic| match failure {
                     None => Ok(topic),
                     Some(error) => Err(behind(error)),
@@ -241,8 +257,13 @@ impl Node {
                     running
                 });
                 if changed {
-                    tracing::error!("another broker process has taken over; this one is fenced");
+                    // Whoever ends the process for it says so as an error.
+                    tracing::warn!("another broker process has taken over; this one is fenced");
                 }
+            }
+            // A full disk is said once.
+            OwnedError::NotApplied(VolumeError::NoSpace { .. }) => {
+                tracing::debug!(%error, "the volume did not take a heartbeat or assignment");
             }
             error => tracing::warn!(%error, "the volume did not take a heartbeat or assignment"),
         }

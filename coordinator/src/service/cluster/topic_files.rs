@@ -1,6 +1,6 @@
 //! The files of topics: what makes one, what ends one, and what a crash leaves in between.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use store_adapter::ids::ShardId;
 use store_adapter::volume::VolumePath;
@@ -216,6 +216,33 @@ impl TopicFiles {
             extra: Extra::new(),
         };
         let path = Place::TopicId(name).path();
+        self.files.replace(&self.claim, &path, &file).await
+    }
+
+    /// Replaces the configs of a topic, which commits them.
+    pub(super) async fn replace_configs(
+        &self,
+        name: &str,
+        configs: &BTreeMap<String, String>,
+    ) -> Result<(), OwnedError> {
+        let path = Place::TopicConfig(name.to_owned()).path();
+        let config = TopicConfigFile::from_configs(configs);
+        self.files.replace(&self.claim, &path, &config).await
+    }
+
+    /// Replaces the shards of a topic's partitions in its identity, which commits them.
+    pub(super) async fn replace_shards(
+        &self,
+        name: &str,
+        shards: &[ShardId],
+    ) -> Result<(), OwnedError> {
+        let path = Place::TopicId(name.to_owned()).path();
+        let Some(mut file) = self.files.read::<TopicIdFile>(&self.claim, &path).await? else {
+            let why = "it is missing, though the topic is served".to_owned();
+            return Err(self.files.damaged(&path, why, None).await);
+        };
+        file.partitions = Some(u32::try_from(shards.len()).unwrap_or(u32::MAX));
+        file.shards = Some(shards.iter().map(|shard| shard.0).collect());
         self.files.replace(&self.claim, &path, &file).await
     }
 

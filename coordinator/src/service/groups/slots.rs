@@ -38,9 +38,8 @@ impl Slots {
         match slots.get(&slot) {
             Some(Phase::Ready) => Ok(()),
             Some(Phase::Loading) => Err(GroupError::CoordinatorLoading),
-            Some(Phase::Lost) => Err(GroupError::NotCoordinator),
             None if slots.is_empty() => Ok(()),
-            None => Err(GroupError::NotCoordinator),
+            Some(Phase::Lost) | None => Err(GroupError::NotCoordinator),
         }
     }
 

@@ -225,8 +225,8 @@ impl Claim {
         }
     }
 
-    /// Every target of the area that was written, by the marks. To be asked after a take-over, whose
-    /// own creates make the listing fresh. A mark that can't be understood is left out.
+    /// Every target of the area that was written, by the marks. To be asked after a take-over,
+    /// whose own creates make the listing fresh. A mark that can't be understood is left out.
     ///
     /// # Errors
     /// `NotApplied` when the marks can't be read.

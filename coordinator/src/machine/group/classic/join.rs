@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::member::Member;
+use super::protocol::reason_told;
 use super::timers::TimerKey;
 use super::{
     Answer, Caller, ClassicConfig, ClassicGroup, ClassicState, Effects, Fact, Join, JoinRefused,
@@ -155,7 +156,7 @@ impl ClassicGroup {
         let key = TimerKey::Session(id);
         self.timers
             .set(key, turn.now.mono_ms, NEW_MEMBER_JOIN_TIMEOUT_MS);
-        let reason = join.reason.as_deref().unwrap_or("not provided");
+        let reason = reason_told(join.reason.as_deref());
         self.rebalance_or_complete(format!("a new member joins: {reason}"), turn);
         Staged::Parked(token)
     }
@@ -168,7 +169,7 @@ impl ClassicGroup {
         turn: &mut Turn<'_>,
     ) -> Staged<JoinReply> {
         let token = self.park_join(id, join, turn);
-        let reason = join.reason.as_deref().unwrap_or("not provided");
+        let reason = reason_told(join.reason.as_deref());
         self.rebalance_or_complete(format!("{why}: {reason}"), turn);
         Staged::Parked(token)
     }

@@ -123,6 +123,15 @@ pub struct JoinedMember {
     pub metadata: Bytes,
 }
 
+/// Most characters of a client's reason that are kept.
+const REASON_MAX: usize = 255;
+
+/// A client's reason, for the log.
+pub(super) fn reason_told(reason: Option<&str>) -> String {
+    let reason = reason.unwrap_or("not provided");
+    reason.chars().take(REASON_MAX).collect()
+}
+
 /// A successful JoinGroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {

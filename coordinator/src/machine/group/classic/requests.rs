@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::protocol::reason_told;
 use super::timers::TimerKey;
 use super::{
     Answer, Caller, ClassicConfig, ClassicGroup, ClassicState, Effects, Fact, Leaving, MemberId,
@@ -182,7 +183,7 @@ impl ClassicGroup {
             id
         };
         self.remove(id.as_str(), turn);
-        let reason = leaving.reason.as_deref().unwrap_or("not provided");
+        let reason = reason_told(leaving.reason.as_deref());
         turn.fact(Fact::Removed {
             member: id,
             reason: format!("it left: {reason}"),

@@ -345,7 +345,7 @@ fn a_taker_fences_the_old_owner() {
     let counted = Running::try_start(&site(7), 1, hook.clone()).unwrap();
     assert_eq!(counted.commit("g", 0, 5), Some(Ok(())));
     let steps_before = hook.steps();
-    let held = (0..)
+    let held = (0..1_000)
         .take_while(|at| taken_over_at(*at, steps_before))
         .count();
     // Create, write, sync, rename, sync of the directory.

@@ -1,6 +1,7 @@
 //! Brokers on a memory volume: starts, topics, crashes at every step, twins.
 
 mod boot;
+mod changes;
 mod crash;
 mod docs;
 mod files;

@@ -1,0 +1,199 @@
+//! Config resources: what DescribeConfigs, AlterConfigs and IncrementalAlterConfigs are about.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::protocol::StrBytes;
+
+use crate::broker::{Broker, TopicError};
+use crate::error_code;
+use crate::topic_config::{self, ConfigOp};
+
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+
+/// A resource whose configs are served here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Resource {
+    /// A topic, by name.
+    Topic(String),
+    /// This broker.
+    Broker,
+    /// What holds for every broker unless it says otherwise: nothing is set there.
+    EveryBroker,
+}
+
+/// Why a resource was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) code: ResponseError,
+    pub(super) message: String,
+}
+
+impl Refusal {
+    pub(super) fn new(code: ResponseError, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+/// The resource of a type and a name.
+pub(super) fn find(broker: &Broker, kind: i8, name: &str) -> Result<Resource, Refusal> {
+    let invalid = |message: String| Refusal::new(ResponseError::InvalidRequest, message);
+    match kind {
+        TOPIC => Ok(Resource::Topic(name.to_owned())),
+        BROKER if name.is_empty() => Ok(Resource::EveryBroker),
+        BROKER => match name.parse::<i32>() {
+            Ok(id) if id == broker.id().0 => Ok(Resource::Broker),
+            Ok(id) => Err(invalid(format!(
+                "Unexpected broker id, expected {} or empty string, but received {id}",
+                broker.id().0
+            ))),
+            Err(_) => Err(invalid(format!(
+                "Broker id must be an integer, but it is: {name}"
+            ))),
+        },
+        other => Err(invalid(format!(
+            "Configs of resource type {other} are not served"
+        ))),
+    }
+}
+
+/// What a request wants of the configs of a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    /// These and no others.
+    Replace(BTreeMap<String, String>),
+    /// One after the other.
+    Operations(Vec<(String, ConfigOp)>),
+}
+
+impl Change {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Replace(configs) => configs.is_empty(),
+            Self::Operations(operations) => operations.is_empty(),
+        }
+    }
+
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Replace(configs) => configs.keys().map(String::as_str).collect(),
+            Self::Operations(operations) => {
+                operations.iter().map(|(name, _)| name.as_str()).collect()
+            }
+        }
+    }
+
+    fn apply(
+        self,
+        current: &BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>, TopicError> {
+        match self {
+            Self::Replace(configs) => Ok(configs),
+            Self::Operations(operations) => topic_config::change(current, &operations),
+        }
+    }
+}
+
+/// Changes the configs of a resource, or with `validate_only` checks whether that could be done.
+pub(super) async fn alter(
+    broker: &Broker,
+    kind: i8,
+    name: &str,
+    change: Change,
+    validate_only: bool,
+) -> Result<(), Refusal> {
+    match find(broker, kind, name)? {
+        Resource::Topic(name) => alter_topic(broker, &name, change, validate_only).await,
+        Resource::Broker | Resource::EveryBroker if change.is_empty() => Ok(()),
+        Resource::Broker | Resource::EveryBroker => Err(Refusal::new(
+            ResponseError::InvalidRequest,
+            format!(
+                "Configs of a broker can't be changed while it runs: {}",
+                change.names().join(", ")
+            ),
+        )),
+    }
+}
+
+/// In Kafka's order: the name, the configs, whether there is such a topic.
+async fn alter_topic(
+    broker: &Broker,
+    name: &str,
+    change: Change,
+    validate_only: bool,
+) -> Result<(), Refusal> {
+    if name.is_empty() {
+        return Err(Refusal::new(
+            ResponseError::InvalidRequest,
+            "There are no configs of all topics; the broker's settings are their defaults.",
+        ));
+    }
+    if !broker.valid_topic_name(name) {
+        let message = format!("Topic name is invalid: {name:?}");
+        return Err(Refusal::new(ResponseError::InvalidTopicException, message));
+    }
+    let refuse = |error: TopicError| Refusal::new(error_code::topic(&error), error.to_string());
+    let Some(topic) = broker.topic_by_name(&StrBytes::from_string(name.to_owned())) else {
+        let configs = change.apply(&BTreeMap::new()).map_err(refuse)?;
+        broker.check_topic_configs(&configs).map_err(refuse)?;
+        return Err(Refusal::new(
+            ResponseError::UnknownTopicOrPartition,
+            format!("The topic {name} does not exist."),
+        ));
+    };
+    let altered = broker.alter_topic_configs(
+        topic.id,
+        move |current| change.apply(current),
+        validate_only,
+    );
+    altered.await.map_err(refuse)
+}
+
+/// Resources that a request names more than once.
+pub(super) fn repeated<'a>(
+    resources: impl Iterator<Item = (i8, &'a StrBytes)>,
+) -> BTreeSet<(i8, StrBytes)> {
+    let mut seen = BTreeSet::new();
+    let mut repeated = BTreeSet::new();
+    for (kind, name) in resources {
+        if !seen.insert((kind, name)) {
+            repeated.insert((kind, name.clone()));
+        }
+    }
+    repeated
+}
+
+/// The answer to a resource that is named more than once.
+pub(super) fn once_only() -> Refusal {
+    Refusal::new(
+        ResponseError::InvalidRequest,
+        "A resource can be named only once in a request.",
+    )
+}
+
+/// Refuses configs of one resource that are named more than once, or have no value but need one.
+pub(super) fn check_entries<'a>(
+    entries: impl Iterator<Item = (&'a StrBytes, bool)>,
+) -> Result<(), Refusal> {
+    let mut seen = BTreeSet::new();
+    let mut without_value = Vec::new();
+    let mut twice = false;
+    for (name, has_value) in entries {
+        twice |= !seen.insert(name);
+        if !has_value {
+            without_value.push(name.as_str());
+        }
+    }
+    let why = if twice {
+        "A config can be named only once in a resource.".to_owned()
+    } else if without_value.is_empty() {
+        return Ok(());
+    } else {
+        format!("These configs need a value: {}", without_value.join(", "))
+    };
+    Err(Refusal::new(ResponseError::InvalidRequest, why))
+}

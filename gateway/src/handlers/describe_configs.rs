@@ -1,0 +1,193 @@
+//! DescribeConfigs (key 32), versions 1 to 4. v1 synonyms; v3 types and documentation.
+//!
+//! Topics show every config that Kafka lists; one whose mechanism is not there shows Kafka's
+//! default, which is the only value that it accepts. The broker shows its own table of keys, all
+//! of them read-only. Loggers, client metrics and groups are refused with 42.
+
+use std::sync::Arc;
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
+use kafka_protocol::protocol::StrBytes;
+
+use super::config_resource::{self, Refusal, Resource};
+use crate::api::{ApiResponse, RequestContext, Staged};
+use crate::broker::{Broker, HostedTopic};
+use crate::config::keys::{self, Effect, Key, Kind};
+use crate::topic_config::TOPIC_KEYS;
+use crate::topic_config::keys::{ConfigType, TopicKey};
+
+/// Where a value comes from, by Kafka's codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i8)]
+enum Source {
+    Topic = 1,
+    StaticBroker = 4,
+    Default = 5,
+}
+
+/// What the client wants to know beside values.
+#[derive(Debug, Clone, Copy)]
+struct Wish {
+    synonyms: bool,
+    documentation: bool,
+}
+
+/// A config with everything that may be told of it.
+struct Described {
+    name: &'static str,
+    config_type: ConfigType,
+    documentation: &'static str,
+    read_only: bool,
+    /// Every value that is set, the one in force first.
+    values: Vec<(&'static str, String, Source)>,
+    /// Whether the broker has no key for the default, which then is no synonym.
+    bare_default: bool,
+}
+
+pub(crate) fn handle(
+    broker: &Arc<Broker>,
+    _context: &RequestContext,
+    request: &DescribeConfigsRequest,
+) -> Staged<ApiResponse> {
+    let wish = Wish {
+        synonyms: request.include_synonyms,
+        documentation: request.include_documentation,
+    };
+    let mut response = DescribeConfigsResponse::default();
+    for asked in &request.resources {
+        let mut result = DescribeConfigsResult::default();
+        result.resource_type = asked.resource_type;
+        result.resource_name = asked.resource_name.clone();
+        match describe(broker, asked) {
+            Ok(described) => {
+                result.error_message = Some(StrBytes::default());
+                let wanted = described
+                    .into_iter()
+                    .filter(|one| is_wanted(asked, one.name));
+                result.configs = wanted.map(|one| entry(one, wish)).collect();
+            }
+            Err(refusal) => {
+                result.error_code = refusal.code.code();
+                result.error_message = Some(StrBytes::from_string(refusal.message));
+            }
+        }
+        response.results.push(result);
+    }
+    Staged::Now(ApiResponse::DescribeConfigs(Box::new(response)))
+}
+
+/// No keys, or none at all, are all of them.
+fn is_wanted(asked: &DescribeConfigsResource, name: &str) -> bool {
+    match &asked.configuration_keys {
+        None => true,
+        Some(keys) => keys.is_empty() || keys.iter().any(|key| key.as_str() == name),
+    }
+}
+
+fn describe(broker: &Broker, asked: &DescribeConfigsResource) -> Result<Vec<Described>, Refusal> {
+    match config_resource::find(broker, asked.resource_type, &asked.resource_name)? {
+        Resource::Topic(name) => {
+            if !broker.valid_topic_name(&name) {
+                let message = format!("Topic name is invalid: {name:?}");
+                return Err(Refusal::new(ResponseError::InvalidTopicException, message));
+            }
+            let topic = broker.topic_by_name(&asked.resource_name).ok_or_else(|| {
+                let message = "This server does not host this topic-partition.";
+                Refusal::new(ResponseError::UnknownTopicOrPartition, message)
+            })?;
+            let rows = TOPIC_KEYS.iter();
+            Ok(rows.map(|key| of_topic(broker, &topic, key)).collect())
+        }
+        Resource::EveryBroker => Ok(Vec::new()),
+        Resource::Broker => {
+            let used = keys::KEYS.iter().filter(|key| key.effect == Effect::Used);
+            Ok(used.map(|key| of_broker(broker, key)).collect())
+        }
+    }
+}
+
+fn of_topic(broker: &Broker, topic: &HostedTopic, key: &TopicKey) -> Described {
+    let mut values = Vec::new();
+    if let Some(value) = topic.configs.get(key.name) {
+        values.push((key.name, value.clone(), Source::Topic));
+    }
+    if let Some(name) = key.broker {
+        let given = broker.config().settings.given(name);
+        values.extend(given.map(|given| (name, given.value.clone(), Source::StaticBroker)));
+    }
+    let default = key.broker.unwrap_or(key.name);
+    values.push((default, key.default.to_owned(), Source::Default));
+    Described {
+        name: key.name,
+        config_type: key.config_type,
+        documentation: key.doc,
+        read_only: false,
+        values,
+        bare_default: key.broker.is_none(),
+    }
+}
+
+fn of_broker(broker: &Broker, key: &'static Key) -> Described {
+    let given = broker.config().settings.given(key.name);
+    let mut values = Vec::new();
+    values.extend(given.map(|given| (key.name, given.value.clone(), Source::StaticBroker)));
+    values.push((key.name, key.default.to_owned(), Source::Default));
+    Described {
+        name: key.name,
+        config_type: match key.kind {
+            Kind::Int { max, .. } if max > i64::from(i32::MAX) => ConfigType::Long,
+            Kind::Int { .. } => ConfigType::Int,
+            Kind::Bool => ConfigType::Boolean,
+            Kind::Text | Kind::Choice(_) | Kind::Any => ConfigType::String,
+        },
+        documentation: key.doc,
+        read_only: true,
+        values,
+        bare_default: false,
+    }
+}
+
+fn entry(described: Described, wish: Wish) -> DescribeConfigsResourceResult {
+    let mut entry = DescribeConfigsResourceResult::default();
+    entry.name = StrBytes::from_static_str(described.name);
+    entry.read_only = described.read_only;
+    entry.config_type = described.config_type.code();
+    entry.documentation = None;
+    if wish.documentation {
+        entry.documentation = Some(StrBytes::from_static_str(described.documentation));
+    }
+    if let Some((_, value, source)) = described.values.first() {
+        entry.value = Some(StrBytes::from_string(value.clone()));
+        entry.config_source = source.code();
+    }
+    if wish.synonyms {
+        let bare = described.bare_default;
+        let shown = described.values.into_iter();
+        let shown = shown.filter(|(.., source)| !(bare && *source == Source::Default));
+        entry.synonyms = shown
+            .map(|(name, value, source)| {
+                let mut synonym = DescribeConfigsSynonym::default();
+                synonym.name = StrBytes::from_static_str(name);
+                synonym.value = Some(StrBytes::from_string(value));
+                synonym.source = source.code();
+                synonym
+            })
+            .collect();
+    }
+    entry
+}
+
+impl Source {
+    fn code(self) -> i8 {
+        match self {
+            Self::Topic => 1,
+            Self::StaticBroker => 4,
+            Self::Default => 5,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! DescribeProducers (key 61), version 0: what a partition knows of the producers that wrote to it.
+
+use std::sync::Arc;
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::describe_producers_response::{
+    PartitionResponse, ProducerState, TopicResponse,
+};
+use kafka_protocol::messages::{
+    DescribeProducersRequest, DescribeProducersResponse, ProducerId, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::api::{ApiResponse, RequestContext, Staged};
+use crate::broker::Broker;
+use crate::error_code;
+
+pub(crate) fn handle(
+    broker: &Arc<Broker>,
+    _context: &RequestContext,
+    request: DescribeProducersRequest,
+) -> Staged<ApiResponse> {
+    let mut response = DescribeProducersResponse::default();
+    for topic in request.topics {
+        let mut answered = TopicResponse::default();
+        for index in topic.partition_indexes {
+            let mut result = PartitionResponse::default();
+            result.partition_index = index;
+            result.error_message = None;
+            match producers(broker, &topic.name, index) {
+                Ok(producers) => result.active_producers = producers,
+                Err(code) => {
+                    result.error_code = code.code();
+                    let why = "The partition is not served here.";
+                    result.error_message = Some(StrBytes::from_static_str(why));
+                }
+            }
+            answered.partitions.push(result);
+        }
+        answered.name = topic.name;
+        response.topics.push(answered);
+    }
+    Staged::Now(ApiResponse::DescribeProducers(Box::new(response)))
+}
+
+fn producers(
+    broker: &Broker,
+    topic: &TopicName,
+    index: i32,
+) -> Result<Vec<ProducerState>, ResponseError> {
+    if !broker.valid_topic_name(topic) {
+        return Err(ResponseError::InvalidTopicException);
+    }
+    let hosted = broker.find_topic(topic).map_err(error_code::no_topic)?;
+    let partition = hosted
+        .partition(index)
+        .ok_or(ResponseError::UnknownTopicOrPartition)?
+        .map_err(|error| error_code::unavailable_partition(&error))?;
+    let image = partition.snapshot().image;
+    let producers = image.entries.into_iter().map(|(id, entry)| {
+        let mut state = ProducerState::default();
+        state.producer_id = ProducerId(id.0);
+        state.producer_epoch = i32::from(entry.epoch.0);
+        state.last_sequence = entry.window.last_seq().map_or(-1, |sequence| sequence.0);
+        state.last_timestamp = entry.last_timestamp;
+        state.coordinator_epoch = entry.coordinator_epoch;
+        state.current_txn_start_offset = entry.current_txn_first_offset.unwrap_or(-1);
+        state
+    });
+    Ok(producers.collect())
+}

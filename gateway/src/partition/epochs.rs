@@ -1,0 +1,189 @@
+//! Where leader epochs end. The log itself is the history: every batch carries the epoch under
+//! which it was appended, and epochs only grow along a log, so halving finds the place.
+
+use store_adapter::batch::BatchHeader;
+use store_adapter::store::StoreError;
+
+use super::{Partition, ReadError};
+
+/// The largest epoch of the log that is not above the one asked for, and the offset behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpochEnd {
+    /// Leader epoch, -1 when the one asked for is above every known one.
+    pub epoch: i32,
+    /// Offset, -1 likewise.
+    pub end_offset: i64,
+}
+
+impl EpochEnd {
+    /// The epoch asked for is not known.
+    pub const UNKNOWN: Self = Self {
+        epoch: -1,
+        end_offset: -1,
+    };
+}
+
+impl Partition {
+    /// Where `epoch` ends in this log, of what is durable.
+    ///
+    /// # Errors
+    /// If the log can't be read.
+    pub async fn end_of_epoch(&self, epoch: i32) -> Result<EpochEnd, ReadError> {
+        let current = i32::try_from(self.epoch.0).unwrap_or(i32::MAX);
+        let visible = self.visible();
+        if epoch < 0 || epoch > current {
+            return Ok(EpochEnd::UNKNOWN);
+        }
+        let (start, end) = (visible.log_start, visible.high_watermark);
+        if epoch == current {
+            return Ok(EpochEnd {
+                epoch,
+                end_offset: end,
+            });
+        }
+        // The first batch above `epoch` begins in `low..=high`; below `low` none is above it.
+        let (mut low, mut high) = (start, end);
+        // Of the epoch asked for there may be nothing: it ends where the log begins.
+        let mut floor = epoch;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let (base, last, at) = self.epoch_at(middle, end).await?;
+            if at > epoch {
+                high = base.max(start);
+            } else {
+                low = last + 1;
+                floor = at;
+            }
+        }
+        Ok(EpochEnd {
+            epoch: floor,
+            end_offset: low,
+        })
+    }
+
+    /// First offset, last offset and leader epoch of the batch that holds `offset`.
+    async fn epoch_at(&self, offset: i64, end: i64) -> Result<(i64, i64, i32), StoreError> {
+        let batches = self.deps.store.read(self.id, offset, 1, end).await?;
+        let corrupt = |why: String| StoreError::Corrupt {
+            path: format!("offset {offset}"),
+            why,
+        };
+        let batch = batches
+            .first()
+            .ok_or_else(|| corrupt("no batch".to_owned()))?;
+        let header = BatchHeader::read(&batch.bytes).map_err(|error| corrupt(error.to_string()))?;
+        Ok((batch.base_offset, batch.last_offset, header.leader_epoch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::sync::Arc;
+
+    use coordinator::volume::format::Restored;
+    use store_adapter::batch::Batch;
+    use store_adapter::ids::{
+        LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardId,
+    };
+    use store_adapter::memory::MemoryStore;
+    use store_adapter::runtime::{BoxFuture, Env};
+    use store_adapter::store::LogStore;
+    use uuid::Uuid;
+
+    use super::super::{Lane, PartitionDeps, PartitionSnapshot, SnapshotFiles};
+    use super::*;
+    use crate::admitted::Admitted;
+
+    /// Keeps no snapshots: opening replays the whole log.
+    #[derive(Debug)]
+    struct NoSnapshots;
+
+    impl SnapshotFiles for NoSnapshots {
+        fn read(&self, _log: LogId) -> BoxFuture<'_, Option<Restored>> {
+            Box::pin(ready(None))
+        }
+
+        fn write(&self, _snapshot: PartitionSnapshot) -> BoxFuture<'_, Result<(), String>> {
+            Box::pin(ready(Ok(())))
+        }
+    }
+
+    const SHARD: ShardId = ShardId(0);
+    const LOG: LogId = LogId {
+        topic: Uuid::from_u128(1),
+        partition: 0,
+    };
+
+    async fn lead(store: &Arc<MemoryStore>, epoch: u32) -> Arc<Partition> {
+        let env = Env::real();
+        let deps = PartitionDeps {
+            lane: Lane::start(&env, "lane").0,
+            env,
+            store: store.clone(),
+            snapshots: Arc::new(NoSnapshots),
+            classified: Arc::default(),
+            refusals: Arc::default(),
+            repair: Arc::default(),
+        };
+        let opened = Partition::open(LOG, "t".into(), LeaderEpoch(epoch), i64::MAX, deps).await;
+        opened.unwrap()
+    }
+
+    async fn append(partition: &Arc<Partition>, batches: usize) {
+        let header = BatchHeader {
+            base_offset: 0,
+            batch_length: 0,
+            leader_epoch: 0,
+            magic: 2,
+            crc: 0,
+            attributes: 0,
+            last_offset_delta: 1,
+            base_timestamp: 0,
+            max_timestamp: 0,
+            producer_id: ProducerId(-1),
+            producer_epoch: ProducerEpoch(-1),
+            base_sequence: Sequence(-1),
+            records_count: 2,
+        };
+        let batch = Batch::assemble(header, &[12, 0, 0, 0, 1, 0, 0, 12, 0, 0, 2, 1, 0, 0]);
+        for _ in 0..batches {
+            let ticket = partition.append(&batch, Admitted::default());
+            ticket.outcome().await.unwrap();
+        }
+    }
+
+    async fn ends(partition: &Partition, epochs: &[i32]) -> Vec<(i32, i64)> {
+        let mut ends = Vec::new();
+        for epoch in epochs {
+            let end = partition.end_of_epoch(*epoch).await.unwrap();
+            ends.push((end.epoch, end.end_offset));
+        }
+        ends
+    }
+
+    #[tokio::test]
+    async fn r21_epochs_end_where_the_next_one_begins() {
+        let store = Arc::new(MemoryStore::new());
+        let owner = OwnerEpoch {
+            assignment: 1,
+            instance: 1,
+        };
+        store.open_shard(SHARD, owner).await.unwrap();
+        store.create(LOG, "t", SHARD).await.unwrap();
+        append(&lead(&store, 1).await, 10).await;
+        let led = lead(&store, 3).await;
+        assert_eq!(ends(&led, &[3, 2, 1]).await, [(3, 20), (1, 20), (1, 20)]);
+        append(&led, 5).await;
+        let asked = [3, 2, 1, 0, 9, -1];
+        let expected = [(3, 30), (1, 20), (1, 20), (0, 0), (-1, -1), (-1, -1)];
+        assert_eq!(ends(&led, &asked).await, expected);
+        // The answer is the same wherever the log begins, as long as the epoch has records.
+        led.delete_records(15).await.unwrap();
+        assert_eq!(ends(&led, &[2, 0]).await, [(1, 20), (0, 15)]);
+        append(&lead(&store, 7).await, 1).await;
+        let led = lead(&store, 8).await;
+        let expected = [(8, 32), (7, 32), (3, 30), (3, 30), (1, 20)];
+        assert_eq!(ends(&led, &[8, 7, 6, 3, 2]).await, expected);
+    }
+}

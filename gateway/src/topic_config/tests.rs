@@ -1,0 +1,97 @@
+use super::*;
+use crate::partition::validate::TimestampType;
+
+fn with(name: &str, value: &str) -> Result<TopicRules, TopicError> {
+    rules(
+        &TopicRules::default(),
+        &BTreeMap::from([(name.to_owned(), value.to_owned())]),
+    )
+}
+
+#[test]
+fn accepted_configs_take_effect() {
+    assert_eq!(
+        with("max.message.bytes", "1000").unwrap().max_message_bytes,
+        1000
+    );
+    assert_eq!(
+        with("message.timestamp.type", "LogAppendTime")
+            .unwrap()
+            .timestamp_type,
+        TimestampType::LogAppendTime
+    );
+    assert_eq!(
+        with("message.timestamp.after.max.ms", "5")
+            .unwrap()
+            .timestamp_after_max_ms,
+        5
+    );
+    assert_eq!(
+        with("message.timestamp.before.max.ms", "7")
+            .unwrap()
+            .timestamp_before_max_ms,
+        7
+    );
+}
+
+#[test]
+fn what_has_no_effect_is_refused() {
+    for (name, value) in [
+        ("retention.ms", "1000"),
+        ("retention.ms", "-2"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", ""),
+        ("compression.type", "gzip"),
+        ("max.message.bytes", "-1"),
+        ("max.message.bytes", "many"),
+        ("message.timestamp.type", "createtime"),
+        ("min.cleanable.dirty.ratio", "NaN"),
+        ("preallocate", "true"),
+        ("no.such.key", "1"),
+    ] {
+        let error = with(name, value).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}
+
+#[test]
+fn every_default_is_accepted_and_changes_nothing() {
+    for key in TOPIC_KEYS {
+        assert_eq!(with(key.name, key.default), Ok(TopicRules::default()));
+    }
+    assert_eq!(with("retention.ms", "-1"), Ok(TopicRules::default()));
+    assert_eq!(
+        with("min.cleanable.dirty.ratio", "0.50"),
+        Ok(TopicRules::default())
+    );
+    assert!(TOPIC_KEYS.is_sorted_by(|a, b| a.name < b.name));
+}
+
+#[test]
+fn operations_change_what_they_name() {
+    let current = BTreeMap::from([("max.message.bytes".to_owned(), "5".to_owned())]);
+    let after = |name: &str, op: ConfigOp| {
+        let configs = change(&current, &[(name.to_owned(), op)]);
+        configs.map(|configs| configs.get(name).cloned())
+    };
+    let text = |text: &str| text.to_owned();
+    let policy = "cleanup.policy";
+    assert_eq!(
+        after("max.message.bytes", ConfigOp::Set(text("6"))),
+        Ok(Some(text("6")))
+    );
+    assert_eq!(after("max.message.bytes", ConfigOp::Delete), Ok(None));
+    assert_eq!(after("flush.ms", ConfigOp::Delete), Ok(None));
+    assert_eq!(
+        after(policy, ConfigOp::Append(text("compact, delete"))),
+        Ok(Some(text("delete,compact")))
+    );
+    assert_eq!(
+        after(policy, ConfigOp::Subtract(text("delete"))),
+        Ok(Some(text("")))
+    );
+    for op in [ConfigOp::Append(text("1")), ConfigOp::Subtract(text("1"))] {
+        assert!(after("max.message.bytes", op.clone()).is_err());
+        assert!(after("no.such.key", op).is_err());
+    }
+}
