@@ -3,3 +3,4 @@
 pub mod cluster;
 pub mod groups;
 pub mod producer_ids;
+pub mod txns;

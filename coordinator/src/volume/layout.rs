@@ -5,7 +5,7 @@
 //! escaping; the few that this layout takes for itself are refused by [`is_reserved`].
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use store_adapter::ids::{BrokerId, ShardId};
+use store_adapter::ids::{BrokerId, OwnerEpoch, ProducerEpoch, ProducerId, ShardId};
 use store_adapter::volume::VolumePath;
 use uuid::Uuid;
 
@@ -24,6 +24,10 @@ const BROKERS_DIR: &str = "brokers";
 const PRODUCER_IDS_DIR: &str = "producer_ids";
 const DELETED_DIR: &str = "topics_deleted";
 const OFFSETS_DIR: &str = "__consumer_offsets";
+const TXN_DIR: &str = "txn_state";
+const FENCES_DIR: &str = "producer_fences";
+const QUEUE_DIR: &str = "marker_queue";
+const HISTORY_DIR: &str = "txn_history";
 const QUARANTINE_DIR: &str = "quarantine";
 const JSON: &str = ".json";
 
@@ -31,7 +35,13 @@ const JSON: &str = ".json";
 /// in them: what an interrupted first start leaves.
 pub const EMPTY_VOLUME_DIRS: [&str; 3] = [CLUSTER_DIR, OWNERS_DIR, QUARANTINE_DIR];
 /// Directories that a start makes, and that are empty on a new volume.
-pub const STATE_DIRS: [&str; 4] = [BROKERS_DIR, PRODUCER_IDS_DIR, DELETED_DIR, OFFSETS_DIR];
+pub const STATE_DIRS: [&str; 5] = [
+    BROKERS_DIR,
+    PRODUCER_IDS_DIR,
+    DELETED_DIR,
+    OFFSETS_DIR,
+    TXN_DIR,
+];
 
 /// Longest file name that common file systems take, bytes.
 const NAME_LEN_MAX: usize = 255;
@@ -51,6 +61,18 @@ pub enum Place {
     TopicDeleted(Uuid),
     /// The offsets of a group, by the group.
     GroupOffsets(String),
+    /// The transactional ids of a slot.
+    TxnSlot(u32),
+    /// What a slot was before its last take-over.
+    TxnSlotPrevious(u32),
+    /// The fences that a broker publishes.
+    ProducerFences(BrokerId),
+    /// Markers that a broker is to write: by the producer and the epoch of the records.
+    MarkerQueue(BrokerId, ProducerId, ProducerEpoch),
+    /// The same, when it has written those of the transaction of that number.
+    MarkerDone(BrokerId, ProducerId, ProducerEpoch, u64),
+    /// Transitions of a slot: by its owner's epoch and the number of the file.
+    TxnHistory(u32, OwnerEpoch, u64),
     /// A topic's configs.
     TopicConfig(String),
     /// A topic's identity; its replace commits the creation.
@@ -74,6 +96,18 @@ impl Place {
             Self::ProducerIds(id) => below(PRODUCER_IDS_DIR, id.name() + JSON),
             Self::TopicDeleted(id) => below(DELETED_DIR, id.to_string() + JSON),
             Self::GroupOffsets(group) => offsets_dir().join(&offsets_name(group)),
+            Self::TxnSlot(slot) => below(TXN_DIR, format!("slot-{slot}{JSON}")),
+            Self::TxnSlotPrevious(slot) => below(TXN_DIR, format!("slot-{slot}{PREVIOUS}")),
+            Self::ProducerFences(id) => below(FENCES_DIR, format!("from-{}{JSON}", id.name())),
+            Self::MarkerQueue(to, pid, epoch) => {
+                marker_queue_dir(*to).join(&format!("{}-{}{JSON}", pid.0, epoch.0))
+            }
+            Self::MarkerDone(to, pid, epoch, txn_seq) => {
+                marker_queue_dir(*to).join(&format!("{}-{}.{txn_seq}{DONE}", pid.0, epoch.0))
+            }
+            Self::TxnHistory(slot, epoch, seq) => {
+                history_dir(*slot).join(&format!("{epoch}-{seq}{JSONL}"))
+            }
             Self::TopicConfig(topic) => topic_dir(topic).join(".config.json"),
             Self::TopicId(topic) => topic_dir(topic).join(".topic-id.json"),
             Self::Manifest(topic, p) => partition_dir(topic, *p).join("manifest.json"),
@@ -95,6 +129,7 @@ impl Place {
                 OffsetsName::Group(group) => Some(Self::GroupOffsets(group)),
                 OffsetsName::Hashed(_) => None,
             },
+            [CLUSTER_DIR, dir, ..] if TXN_DIRS.contains(dir) => txn_place(&parts[1..]),
             [CLUSTER_DIR | STORE_DIR, ..] => None,
             [topic, ".config.json"] => Some(Self::TopicConfig((*topic).to_owned())),
             [topic, ".topic-id.json"] => Some(Self::TopicId((*topic).to_owned())),
@@ -110,6 +145,77 @@ impl Place {
             _ => None,
         }
     }
+}
+
+const PREVIOUS: &str = ".prev.json";
+const DONE: &str = ".done";
+const JSONL: &str = ".jsonl";
+const TXN_DIRS: [&str; 4] = [TXN_DIR, FENCES_DIR, QUEUE_DIR, HISTORY_DIR];
+
+/// Reads what lies in the directories of transactions, below the cluster directory. A name that
+/// would not be written is none.
+fn txn_place(parts: &[&str]) -> Option<Place> {
+    let place = match *parts {
+        [TXN_DIR, name] => {
+            let slot = name.strip_prefix("slot-")?;
+            match slot.strip_suffix(PREVIOUS) {
+                Some(slot) => Place::TxnSlotPrevious(slot.parse().ok()?),
+                None => Place::TxnSlot(slot.strip_suffix(JSON)?.parse().ok()?),
+            }
+        }
+        [FENCES_DIR, name] => Place::ProducerFences(broker_of(name.strip_prefix("from-")?)?),
+        [QUEUE_DIR, to, name] => {
+            let to = BrokerId::from_name(to.strip_prefix("to-")?)?;
+            let (producer, done) = match name.strip_suffix(DONE) {
+                Some(stem) => {
+                    let (producer, txn_seq) = stem.rsplit_once('.')?;
+                    (producer, Some(txn_seq.parse().ok()?))
+                }
+                None => (name.strip_suffix(JSON)?, None),
+            };
+            let (pid, epoch) = producer.split_once('-')?;
+            let pid = ProducerId(pid.parse().ok()?);
+            let epoch = ProducerEpoch(epoch.parse().ok().filter(|epoch| *epoch >= 0)?);
+            match done {
+                Some(txn_seq) => Place::MarkerDone(to, pid, epoch, txn_seq),
+                None => Place::MarkerQueue(to, pid, epoch),
+            }
+        }
+        [HISTORY_DIR, slot, name] => {
+            let slot = slot.strip_prefix("slot-")?.parse().ok()?;
+            let (epoch, seq) = name.strip_suffix(JSONL)?.rsplit_once('-')?;
+            Place::TxnHistory(slot, epoch.parse().ok()?, seq.parse().ok()?)
+        }
+        _ => return None,
+    };
+    let written = place.path();
+    let name = written
+        .as_str()
+        .strip_prefix(CLUSTER_DIR)?
+        .strip_prefix('/')?;
+    (name == parts.join("/")).then_some(place)
+}
+
+/// Where the slots of transactional ids lie.
+pub fn txn_dir() -> VolumePath {
+    cluster_dir().join(TXN_DIR)
+}
+
+/// Where fences lie.
+pub fn fences_dir() -> VolumePath {
+    cluster_dir().join(FENCES_DIR)
+}
+
+/// Where the markers lie that a broker is to write.
+pub fn marker_queue_dir(to: BrokerId) -> VolumePath {
+    let name = format!("to-{}", to.name());
+    cluster_dir().join(QUEUE_DIR).join(&name)
+}
+
+/// Where the history of a slot lies.
+pub fn history_dir(slot: u32) -> VolumePath {
+    let name = format!("slot-{slot}");
+    cluster_dir().join(HISTORY_DIR).join(&name)
 }
 
 const PRODUCER_STATE: &str = "producer-state.snapshot";
@@ -309,6 +415,27 @@ mod tests {
                 Place::GroupOffsets(String::new()),
                 "__cluster/__consumer_offsets/.json",
             ),
+            (Place::TxnSlot(49), "__cluster/txn_state/slot-49.json"),
+            (
+                Place::TxnSlotPrevious(0),
+                "__cluster/txn_state/slot-0.prev.json",
+            ),
+            (
+                Place::ProducerFences(BrokerId(2)),
+                "__cluster/producer_fences/from-kaas-2.json",
+            ),
+            (
+                Place::MarkerQueue(BrokerId(1), ProducerId(7), ProducerEpoch(3)),
+                "__cluster/marker_queue/to-kaas-1/7-3.json",
+            ),
+            (
+                Place::MarkerDone(BrokerId(1), ProducerId(7), ProducerEpoch(3), 12),
+                "__cluster/marker_queue/to-kaas-1/7-3.12.done",
+            ),
+            (
+                Place::TxnHistory(4, "2.9".parse().unwrap(), 6),
+                "__cluster/txn_history/slot-4/2.9-6.jsonl",
+            ),
             (Place::TopicConfig("a.b".into()), "a.b/.config.json"),
             (Place::TopicId("a_b".into()), "a_b/.topic-id.json"),
             (Place::Manifest("t".into(), 12), "t/12/manifest.json"),
@@ -342,6 +469,13 @@ mod tests {
             "__cluster/topics_deleted/123456789ABC4DEF8123456789ABCDEF.json",
             "__cluster/.topic-id.json",
             "__store/.config.json",
+            "__cluster/txn_state/slot-01.json",
+            "__cluster/txn_state/slot-x.json",
+            "__cluster/producer_fences/kaas-0.json",
+            "__cluster/marker_queue/to-kaas-0/7.json",
+            "__cluster/marker_queue/to-kaas-0/7--3.json",
+            "__cluster/marker_queue/to-kaas-0/7-03.1.done",
+            "__cluster/txn_history/slot-1/2.9-x.jsonl",
             "__store/0/manifest.json",
         ] {
             assert_eq!(Place::parse(&path(text)), None, "{text}");

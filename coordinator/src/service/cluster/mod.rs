@@ -20,6 +20,7 @@ mod placement;
 mod registration;
 mod topic_files;
 mod topic_name;
+mod txn_files;
 mod view;
 
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use error::{NodeError, StartError, TopicError};
 pub use group_files::VolumeGroupFiles;
 pub use partition_files::{PartitionContent, PartitionFile};
 pub use topic_name::{NameError, validate as validate_topic_name};
+pub use txn_files::VolumeSlotFiles;
 pub use view::{Assignment, ClusterView, Ownership, Topic, TopicIndex};
 
 use crate::volume::format::Listener;
@@ -104,6 +106,7 @@ pub struct ClusterNode {
     damage: Arc<DamageLog>,
     block_file: VolumeBlockFile,
     group_files: Arc<VolumeGroupFiles>,
+    txn_files: Arc<VolumeSlotFiles>,
 }
 
 impl ClusterNode {
@@ -177,8 +180,16 @@ impl ClusterNode {
 
     /// The group slots that this broker owns, in order, with the epochs to claim them with.
     pub fn group_slots(&self) -> Vec<(u32, OwnerEpoch)> {
-        let view = self.view();
-        let slots = (0..).zip(&view.assignment.group_slots);
+        self.own_slots(&self.view().assignment.group_slots)
+    }
+
+    /// The transaction slots that this broker owns, in order, with the epochs to claim them with.
+    pub fn txn_slots(&self) -> Vec<(u32, OwnerEpoch)> {
+        self.own_slots(&self.view().assignment.txn_slots)
+    }
+
+    fn own_slots(&self, slots: &[Ownership]) -> Vec<(u32, OwnerEpoch)> {
+        let slots = (0..).zip(slots);
         let own = slots.filter(|(_, owner)| owner.broker == self.broker);
         let epoch = |owner: &Ownership| OwnerEpoch {
             assignment: owner.epoch,
@@ -206,6 +217,11 @@ impl ClusterNode {
     /// The files of the groups that this broker coordinates.
     pub fn group_files(&self) -> Arc<VolumeGroupFiles> {
         self.group_files.clone()
+    }
+
+    /// The files of the transaction slots that this broker owns.
+    pub fn txn_files(&self) -> Arc<VolumeSlotFiles> {
+        self.txn_files.clone()
     }
 
     /// Creates a topic; durable and visible in [`ClusterNode::view`] when it returns. Of concurrent
@@ -320,6 +336,11 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
             claim: booted.claim.clone(),
         },
         group_files: Arc::new(VolumeGroupFiles::new(
+            booted.files.clone(),
+            booted.owned.clone(),
+            booted.claim.epoch().instance,
+        )),
+        txn_files: Arc::new(VolumeSlotFiles::new(
             booted.files.clone(),
             booted.owned.clone(),
             booted.claim.epoch().instance,

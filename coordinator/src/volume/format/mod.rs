@@ -7,13 +7,17 @@
 mod assignment;
 mod broker;
 mod cluster;
+mod fences;
 mod group_offsets;
 mod id_block;
 mod manifest;
+mod marker_queue;
 mod snapshot;
 mod time;
 mod tombstone;
 mod topic;
+mod txn_history;
+mod txn_slot;
 
 use std::collections::BTreeMap;
 
@@ -24,9 +28,11 @@ use serde::de::DeserializeOwned;
 pub use assignment::{AssignmentFile, BrokerEntry, Health, PartitionEntry, Role, SlotEntry};
 pub use broker::{Listener, Registration};
 pub use cluster::{CLUSTER_VERSION, ClusterFile, GROUP_SLOTS, TXN_SLOTS};
+pub use fences::FencesFile;
 pub use group_offsets::{GroupOffsetsFile, Kept, StagedEntry, StagedOffsetEntry};
 pub use id_block::IdBlockFile;
 pub use manifest::Manifest;
+pub use marker_queue::MarkerQueueFile;
 pub use snapshot::{
     AbortedEntry, LastBatch, MarkerEntry, OpenEntry, ProducerEntry, ProducerSnapshot, RecentBatch,
     Restored, SNAPSHOT_VERSION, TxnIndexSnapshot, Writer, restore,
@@ -34,6 +40,10 @@ pub use snapshot::{
 pub use time::rfc3339;
 pub use tombstone::TopicTombstone;
 pub use topic::{TopicConfigFile, TopicIdFile};
+pub use txn_history::{HISTORY_LINE_MAX, HistoryLine};
+pub use txn_slot::{
+    ClientEntry, OwedBrokerEntry, OwedFile, TopicPartitionsEntry, TxnEntryFile, TxnSlotFile,
+};
 
 /// Fields that this version does not know, kept on rewrite.
 pub type Extra = BTreeMap<String, serde_json::Value>;
@@ -131,6 +141,9 @@ mod tests {
             assert!(decode::<IdBlockFile>(bytes).is_err());
             assert!(decode::<ProducerSnapshot>(bytes).is_err());
             assert!(decode::<TxnIndexSnapshot>(bytes).is_err());
+            assert!(decode::<MarkerQueueFile>(bytes).is_err());
+            assert!(decode::<TxnSlotFile>(bytes).is_err());
+            assert!(decode::<FencesFile>(bytes).is_err());
         }
     }
 }

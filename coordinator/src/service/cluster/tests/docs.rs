@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::super::tests::create;
 use super::world::{Site, World};
 use crate::volume::format::{
-    AssignmentFile, ClusterFile, Format, GroupOffsetsFile, IdBlockFile, Manifest, ProducerSnapshot,
-    Registration, TopicConfigFile, TopicIdFile, TopicTombstone, TxnIndexSnapshot, decode, encode,
+    AssignmentFile, ClusterFile, FencesFile, Format, GroupOffsetsFile, HistoryLine, IdBlockFile,
+    Manifest, MarkerQueueFile, ProducerSnapshot, Registration, TopicConfigFile, TopicIdFile,
+    TopicTombstone, TxnIndexSnapshot, TxnSlotFile, decode, encode,
 };
 
 const DOC: &str = include_str!("../../../../../docs/on-volume-format.md");
@@ -46,19 +47,29 @@ fn check<T: Format + Debug>(name: &str, sample: &str) {
     assert_eq!(encode(&read).unwrap(), sample.as_bytes(), "{name}");
 }
 
+fn check_line(name: &str, sample: &str) {
+    let (lines, gaps) = HistoryLine::read(sample.as_bytes());
+    assert_eq!((lines.len(), gaps), (1, 0), "{name}");
+    assert_eq!(lines[0].encode().unwrap(), format!("{sample}\n").as_bytes());
+}
+
 /// Checks a sample: its name and its text.
 type Check = fn(&str, &str);
 
 #[test]
 fn every_sample_is_what_the_code_writes() {
     let mut samples = samples();
-    let checks: [(&str, Check); 14] = [
+    let checks: [(&str, Check); 18] = [
         ("cluster", check::<ClusterFile>),
         ("assignment", check::<AssignmentFile>),
         ("registration", check::<Registration>),
         ("producer-ids", check::<IdBlockFile>),
         ("group-offsets", check::<GroupOffsetsFile>),
         ("group-deleted", check::<GroupOffsetsFile>),
+        ("txn-slot", check::<TxnSlotFile>),
+        ("fences", check::<FencesFile>),
+        ("marker-queue", check::<MarkerQueueFile>),
+        ("txn-history", check_line),
         ("topic-id", check::<TopicIdFile>),
         ("topic-id-deleted", check::<TopicIdFile>),
         ("topic-config", check::<TopicConfigFile>),

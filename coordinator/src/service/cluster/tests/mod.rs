@@ -9,6 +9,7 @@ mod groups;
 mod real;
 mod topics;
 mod twins;
+mod txns;
 mod world;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,234 @@
+//! What is done without a client: carrying decisions out, timing out, forgetting. Whoever has a
+//! clock asks what there is to do, and does it id by id.
+
+use std::sync::Arc;
+
+use store_adapter::ids::BrokerId;
+use uuid::Uuid;
+
+use super::ports::PortError;
+use super::{SlotCell, Txns};
+use crate::machine::txn::{
+    self, Change, Decision, Dispatch, Doomed, OwedEntry, Plan, Then, TxnEntry, TxnError,
+};
+use crate::volume::format::MarkerQueueFile;
+
+impl Txns {
+    /// Open transactions that are past their timeout at `now_ms`, ms since the Unix epoch.
+    pub fn overdue(&self, now_ms: i64) -> Vec<Arc<str>> {
+        self.select(|entry| txn::is_overdue(entry, now_ms))
+    }
+
+    /// Decided transactions whose markers and decisions are not all carried out.
+    pub fn unfinished(&self) -> Vec<Arc<str>> {
+        self.select(|entry| entry.state.prepared().is_some())
+    }
+
+    /// Ids that are owed something by other brokers.
+    pub fn owed(&self) -> Vec<Arc<str>> {
+        self.select(TxnEntry::is_gated)
+    }
+
+    /// Ids that nobody has used for `transactional.id.expiration.ms`.
+    pub fn expired(&self, now_ms: i64) -> Vec<Arc<str>> {
+        let expiration_ms = self.shared.config.expiration_ms;
+        self.select(|entry| txn::is_expired(entry, now_ms, expiration_ms))
+    }
+
+    fn select(&self, wanted: impl Fn(&TxnEntry) -> bool) -> Vec<Arc<str>> {
+        let mut found = Vec::new();
+        for slot in self.shared.slots.values() {
+            let slot = slot.lock();
+            if slot.check().is_ok() {
+                let entries = slot.entries().filter(|(_, entry)| wanted(entry));
+                found.extend(entries.map(|(id, _)| id.clone()));
+            }
+        }
+        found
+    }
+
+    /// Aborts a transaction that is overdue by now; nothing if it is not any more.
+    ///
+    /// # Errors
+    /// As EndTxn.
+    pub async fn reap(&self, id: &str) -> Result<(), TxnError> {
+        self.decide(id, |entry, ctx| match entry {
+            Some(entry) => txn::time_out(entry, ctx),
+            None => Decision::Answer(()),
+        })
+        .await
+    }
+
+    /// Carries a decision out, as far as can be now. Whether nothing is prepared any more.
+    ///
+    /// # Errors
+    /// Where the slot can't be answered for.
+    pub async fn reconcile(&self, id: &str) -> Result<bool, TxnError> {
+        let slot = self.slot(id)?;
+        self.finish(slot, &Arc::from(id), true).await;
+        let state = slot.lock();
+        state.check()?;
+        let entry = state.entry(id);
+        Ok(entry.is_none_or(|entry| entry.state.prepared().is_none()))
+    }
+
+    /// Forgets an id that has expired by now; nothing if it has not.
+    ///
+    /// # Errors
+    /// Where the slot can't be answered for or written.
+    pub async fn expire(&self, id: &str) -> Result<(), TxnError> {
+        let expiration_ms = self.shared.config.expiration_ms;
+        self.decide(id, |entry, ctx| match entry {
+            Some(entry) => txn::expire(entry, expiration_ms, ctx),
+            None => Decision::Answer(()),
+        })
+        .await
+    }
+
+    /// Drops what a broker has confirmed; whether it was owed. Only then may its done file go.
+    ///
+    /// # Errors
+    /// Where the slot can't be answered for or written.
+    pub async fn confirm(
+        &self,
+        id: &str,
+        broker: BrokerId,
+        done: &Doomed,
+        txn_seq: u64,
+    ) -> Result<bool, TxnError> {
+        self.amend(id, |entry| txn::confirm(entry, broker, done, txn_seq))
+            .await
+    }
+
+    /// Drops what is owed to topics that are proven to be gone; whether there was any.
+    ///
+    /// # Errors
+    /// Where the slot can't be answered for or written.
+    pub async fn forget_deleted(
+        &self,
+        id: &str,
+        is_deleted: impl Fn(Uuid) -> bool,
+    ) -> Result<bool, TxnError> {
+        self.amend(id, |entry| txn::forget_deleted(entry, &is_deleted))
+            .await
+    }
+
+    async fn amend(
+        &self,
+        id: &str,
+        amend: impl Fn(&TxnEntry) -> Option<Change>,
+    ) -> Result<bool, TxnError> {
+        self.decide(id, |entry, _| match entry.and_then(&amend) {
+            Some(change) => Decision::Persist(Box::new(change), Then::Answer(true)),
+            None => Decision::Answer(false),
+        })
+        .await
+    }
+
+    /// Has every slot written that holds what could be derived again.
+    pub fn flush(&self) {
+        for slot in self.shared.slots.values() {
+            let mut state = slot.lock();
+            if state.is_soft() {
+                self.queue_slot(slot, &mut state);
+            }
+        }
+    }
+
+    /// Carries a decision out; one at a time for each id. What fails is tried by the next pass.
+    pub(super) async fn finish(&self, slot: &SlotCell, id: &Arc<str>, again: bool) {
+        if !slot.lock().begin_finish(id) {
+            return;
+        }
+        if let Err(error) = self.carry_out(slot, id, again).await {
+            tracing::warn!(%error, %id, "a transaction is decided and not finished yet");
+        }
+        slot.lock().end_finish(id);
+    }
+
+    async fn carry_out(&self, slot: &SlotCell, id: &str, again: bool) -> Result<(), PortError> {
+        let (owed, epoch) = {
+            let state = slot.lock();
+            let entry = state.entry(id).filter(|_| state.check().is_ok());
+            let Some(owed) = entry.and_then(txn::owed_by) else {
+                return Ok(());
+            };
+            (owed, self.ctx(&state, None).slot_epoch)
+        };
+        let ports = &self.shared.ports;
+        // Whoever decided may have ended before it published.
+        if let Some(fence) = owed.fence().filter(|_| again) {
+            ports.fences.publish(vec![fence]).await?;
+        }
+        let plan = txn::plan(
+            &owed,
+            |topic, topic_id, partition| ports.homes.partition(topic, topic_id, partition),
+            |group| ports.homes.group(group),
+        );
+        self.write_here(&owed, &plan.local, epoch).await?;
+        let now_ms = self.shared.env.clock.wall_ms();
+        for (broker, entry) in &plan.remote {
+            let queued = owed.owed(plan.remote.clone());
+            let entry = MarkerQueueFile::of(id, &queued, entry, epoch, now_ms);
+            ports.queue.enqueue(*broker, entry).await?;
+        }
+        if !plan.homeless.is_empty() {
+            return Err(PortError("a partition or group has no home yet".to_owned()));
+        }
+        self.completed(slot, id, &owed, &plan)
+    }
+
+    async fn write_here(
+        &self,
+        owed: &Dispatch,
+        local: &OwedEntry,
+        epoch: i32,
+    ) -> Result<(), PortError> {
+        let ports = &self.shared.ports;
+        if !local.partitions.is_empty() {
+            let order = Dispatch {
+                partitions: local.partitions.clone(),
+                topic_ids: local.topic_ids.clone(),
+                groups: local.groups.clone(),
+                ..owed.clone()
+            };
+            ports.markers.write(order, epoch).await?;
+        }
+        if !local.groups.is_empty() {
+            // Behind the markers: offsets show when the records do.
+            let groups = local.groups.clone();
+            let decided = ports
+                .groups
+                .decide(groups, owed.pid, owed.txn_seq, owed.commit);
+            decided.await?;
+        }
+        Ok(())
+    }
+
+    fn completed(
+        &self,
+        slot: &SlotCell,
+        id: &str,
+        owed: &Dispatch,
+        plan: &Plan,
+    ) -> Result<(), PortError> {
+        let mut state = slot.lock();
+        let ctx = self.ctx(&state, None);
+        let entry = state.entry(id).filter(|_| state.check().is_ok());
+        let same = entry.filter(|entry| txn::owed_by(entry).as_ref() == Some(owed));
+        let Some(change) = same.and_then(|entry| txn::complete(entry, plan, &ctx)) else {
+            // Somebody else was here, or the file is being read again.
+            return Ok(());
+        };
+        if let Some(next) = change.next {
+            let put = state.put_soft(id, next);
+            put.map_err(|error| PortError(error.to_string()))?;
+        }
+        let number = state.number;
+        drop(state);
+        if let Some(transition) = &change.transition {
+            self.shared.ports.history.record(number, id, transition);
+        }
+        Ok(())
+    }
+}

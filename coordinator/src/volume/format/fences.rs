@@ -1,0 +1,145 @@
+//! `producer_fences/from-kaas-<id>.json`: the epochs below which producers are refused everywhere.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Extra, Format};
+
+/// The key beside the fences that says when each was last used. Older readers skip it.
+const SEEN: &str = "+seenMs";
+
+/// The file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Extra", into = "Extra")]
+pub struct FencesFile {
+    /// By producer id, the lowest epoch that is not fenced.
+    pub fences: BTreeMap<i64, i16>,
+    /// When it was last used, ms since the Unix epoch; absent on older volumes.
+    pub seen_ms: BTreeMap<i64, i64>,
+    /// What is under keys that are no producer ids.
+    pub extra: Extra,
+}
+
+impl FencesFile {
+    /// Fences what is below `epoch`, unless a higher epoch is fenced already. Whether anything
+    /// became fenced that was not.
+    pub fn raise(&mut self, pid: i64, epoch: i16, now_ms: i64) -> bool {
+        let known = self.fences.get(&pid).copied();
+        if known.is_some_and(|known| known >= epoch) {
+            return false;
+        }
+        self.fences.insert(pid, epoch);
+        self.seen_ms.insert(pid, now_ms);
+        true
+    }
+
+    /// Drops fences that were last used before `before_ms`; whether there were any. Those that are
+    /// not dated are dated `now_ms`.
+    pub fn expire(&mut self, before_ms: i64, now_ms: i64) -> bool {
+        for pid in self.fences.keys() {
+            self.seen_ms.entry(*pid).or_insert(now_ms);
+        }
+        let had = self.fences.len();
+        let seen = &self.seen_ms;
+        self.fences
+            .retain(|pid, _| seen.get(pid).is_none_or(|seen| *seen >= before_ms));
+        let left = &self.fences;
+        self.seen_ms.retain(|pid, _| left.contains_key(pid));
+        self.fences.len() < had
+    }
+}
+
+impl Format for FencesFile {
+    const LEN_MAX: u64 = 64 << 20;
+}
+
+fn producer_id(key: &str) -> Option<i64> {
+    let pid: i64 = key.parse().ok()?;
+    (pid >= 0 && pid.to_string() == key).then_some(pid)
+}
+
+impl TryFrom<Extra> for FencesFile {
+    type Error = String;
+
+    fn try_from(map: Extra) -> Result<Self, String> {
+        let mut file = Self::default();
+        for (key, value) in map {
+            if let Some(pid) = producer_id(&key) {
+                let epoch = value.as_i64().and_then(|epoch| i16::try_from(epoch).ok());
+                let epoch = epoch.filter(|epoch| *epoch >= 0);
+                let epoch = epoch.ok_or_else(|| format!("producer {pid} is fenced at {value}"))?;
+                file.fences.insert(pid, epoch);
+            } else if key == SEEN {
+                let seen: Map<String, Value> =
+                    serde_json::from_value(value).map_err(|error| format!("{SEEN}: {error}"))?;
+                for (key, at) in seen {
+                    let known = producer_id(&key).zip(at.as_i64());
+                    let (pid, at) = known.ok_or_else(|| format!("{SEEN}: {key} at {at}"))?;
+                    file.seen_ms.insert(pid, at);
+                }
+            } else {
+                file.extra.insert(key, value);
+            }
+        }
+        Ok(file)
+    }
+}
+
+impl From<FencesFile> for Extra {
+    fn from(file: FencesFile) -> Self {
+        let mut map = file.extra;
+        if !file.seen_ms.is_empty() {
+            let seen = file.seen_ms.into_iter();
+            let seen: Map<String, Value> =
+                seen.map(|(pid, at)| (pid.to_string(), at.into())).collect();
+            map.insert(SEEN.to_owned(), seen.into());
+        }
+        let fences = file.fences.into_iter();
+        map.extend(fences.map(|(pid, epoch)| (pid.to_string(), epoch.into())));
+        map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::golden;
+    use super::super::{decode, encode};
+    use super::*;
+
+    #[test]
+    fn samples() {
+        let mut value = FencesFile::default();
+        golden("{}", &value);
+        value.fences.insert(1_099_511_627_779, 5);
+        golden(r#"{"1099511627779":5}"#, &value);
+        value.seen_ms.insert(1_099_511_627_779, 9);
+        value.extra.insert("zz".into(), true.into());
+        golden(
+            r#"{"+seenMs":{"1099511627779":9},"1099511627779":5,"zz":true}"#,
+            &value,
+        );
+        for bad in [
+            r#"{"7":-1}"#,
+            r#"{"7":32768}"#,
+            r#"{"7":"x"}"#,
+            r#"{"+seenMs":3}"#,
+            "[]",
+        ] {
+            assert!(decode::<FencesFile>(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_highest_epoch_stands_until_it_is_old() {
+        let mut file: FencesFile = decode(br#"{"7":3}"#).unwrap();
+        assert!(!file.raise(7, 3, 10) && !file.raise(7, 2, 10) && file.raise(7, 4, 10));
+        assert!(file.raise(8, 1, 50));
+        assert!(!file.expire(10, 60) && file.expire(11, 60));
+        assert_eq!(file.fences, BTreeMap::from([(8, 1)]));
+        let mut old: FencesFile = decode(br#"{"7":3}"#).unwrap();
+        assert!(!old.expire(100, 200) && !old.expire(200, 300) && old.expire(201, 300));
+        assert_eq!(encode(&old).unwrap(), "{}".as_bytes());
+    }
+}
