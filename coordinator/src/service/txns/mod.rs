@@ -4,8 +4,8 @@
 //! whatever else waits for the slot's file, and only then is carried out and answered. What carries
 //! it out runs in a task of its own: a request that is dropped cancels nothing.
 //!
-//! Complete* is derivable from Prepare* by doing it all again, so it is in force in memory at once and
-//! is written with the next change of the slot, or by the next pass.
+//! Complete* is derivable from Prepare* by doing it all again, so it is in force in memory at once
+//! and is written with the next change of the slot, or by the next pass.
 
 mod files;
 mod passes;
@@ -109,8 +109,8 @@ enum Step<R> {
 struct Patience(Option<Duration>);
 
 impl Txns {
-    /// Starts the service on the slots that this broker owns, of `count` that the cluster has. Their
-    /// ids are answered with a retriable error until they are taken over and read.
+    /// Starts the service on the slots that this broker owns, of `count` that the cluster has.
+    /// Their ids are answered with a retriable error until they are taken over and read.
     pub fn start(
         env: &Env,
         config: TxnConfig,
@@ -284,8 +284,8 @@ impl Txns {
     /// EndTxn: answered when every marker and decision is durable, here or queued.
     ///
     /// # Errors
-    /// As [`Txns::init_producer_id`]; [`TxnError::CoordinatorNotAvailable`] if that takes longer than
-    /// [`END_WAIT_MS`]: it stays decided, and is finished.
+    /// As [`Txns::init_producer_id`]; [`TxnError::CoordinatorNotAvailable`] if that takes longer
+    /// than [`END_WAIT_MS`]: it stays decided, and is finished.
     pub async fn end_txn(&self, id: &str, request: &EndTxn) -> Result<EndReply, TxnError> {
         self.decide(id, |entry, ctx| txn::end_txn(entry, request, ctx))
             .await
@@ -387,8 +387,8 @@ impl Txns {
         })
     }
 
-    /// Runs what follows a change, in a task of its own, and waits until it is durable and its fences
-    /// are published. A decision is carried out behind that.
+    /// Runs what follows a change, in a task of its own, and waits until it is durable and its
+    /// fences are published. A decision is carried out behind that.
     async fn carry_on(
         &self,
         slot: &SlotCell,

@@ -38,8 +38,8 @@ pub trait Homes: Send + Sync + Debug + 'static {
 
 /// Writes markers to partitions that this broker leads.
 pub trait MarkerSink: Send + Sync + Debug + 'static {
-    /// Done when the markers of all of `order.partitions` are durable. A partition that has a marker
-    /// of that producer and number, or of a later one, has it already.
+    /// Done when the markers of all of `order.partitions` are durable. A partition that has a
+    /// marker of that producer and number, or of a later one, has it already.
     fn write(&self, order: Dispatch, coordinator_epoch: i32) -> Done<'_>;
 }
 

@@ -120,8 +120,9 @@ mod tests {
 
     #[test]
     fn an_entry_of_an_older_volume_reads() {
-        let old = br#"{"transactionalId":"t","producerId":7,"producerEpoch":2,"commit":false,"partitions":[]}"#;
-        let read: MarkerQueueFile = decode(old).unwrap();
+        let old = r#"{"transactionalId":"t","producerId":7,"producerEpoch":2,"#;
+        let old = format!(r#"{old}"commit":false,"partitions":[]}}"#);
+        let read: MarkerQueueFile = decode(old.as_bytes()).unwrap();
         assert_eq!((read.coordinator_epoch, read.txn_seq), (0, None));
         for bad in [
             SAMPLE.replace(":7,", ":-7,"),

@@ -126,7 +126,8 @@ fn unknown_fields_of_an_entry_are_kept() {
 fn contradictions_are_damage() {
     let owed = |of: &str| {
         format!(
-            r#"{{"pid":1,"epoch":0{of},"owed":[{{"txnSeq":1,"markerEpoch":0,"commit":true,"entries":[{{"broker":"kaas-1","partitions":[]}}]}}]}}"#
+            "{{\"pid\":1,\"epoch\":0{of},\"owed\":[{{\"txnSeq\":1,\"markerEpoch\":0,\
+             \"commit\":true,\"entries\":[{{\"broker\":\"kaas-1\",\"partitions\":[]}}]}}]}}"
         )
     };
     assert!(
