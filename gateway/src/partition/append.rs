@@ -154,40 +154,13 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
-
-    use coordinator::volume::format::Restored;
     use store_adapter::batch::BatchHeader;
-    use store_adapter::ids::{
-        LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardId,
-    };
+    use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence};
     use store_adapter::memory::MemoryStore;
-    use store_adapter::runtime::{BoxFuture, Env};
     use store_adapter::store::LogStore;
-    use uuid::Uuid;
 
-    use super::super::{Lane, PartitionDeps, PartitionSnapshot, SnapshotFiles};
+    use super::super::testing::{LOG, SHARD, lead};
     use super::*;
-
-    /// Keeps no snapshots: opening replays the whole log.
-    #[derive(Debug)]
-    struct NoSnapshots;
-
-    impl SnapshotFiles for NoSnapshots {
-        fn read(&self, _log: LogId) -> BoxFuture<'_, Option<Restored>> {
-            Box::pin(ready(None))
-        }
-
-        fn write(&self, _snapshot: PartitionSnapshot) -> BoxFuture<'_, Result<(), String>> {
-            Box::pin(ready(Ok(())))
-        }
-    }
-
-    const SHARD: ShardId = ShardId(0);
-    const LOG: LogId = LogId {
-        topic: Uuid::from_u128(1),
-        partition: 0,
-    };
 
     fn batch(sequence: i32) -> Batch {
         let header = BatchHeader {
@@ -215,28 +188,13 @@ mod tests {
         }
     }
 
-    async fn lead(store: Arc<MemoryStore>) -> Arc<Partition> {
-        let env = Env::real();
-        let deps = PartitionDeps {
-            lane: Lane::start(&env, "lane").0,
-            env,
-            store,
-            snapshots: Arc::new(NoSnapshots),
-            classified: Arc::default(),
-            refusals: Arc::default(),
-            repair: Arc::default(),
-        };
-        let opened = Partition::open(LOG, "t".into(), LeaderEpoch(1), i64::MAX, deps).await;
-        opened.unwrap()
-    }
-
     #[tokio::test]
     async fn a_broker_that_was_taken_over_refuses_no_sequence() {
         let first = Arc::new(MemoryStore::new());
         let second = Arc::new(first.another_handle());
         first.open_shard(SHARD, instance(1)).await.unwrap();
         first.create(LOG, "t", SHARD).await.unwrap();
-        let old = lead(first).await;
+        let old = lead(&first, 1).await;
         old.append(&batch(0), Admitted::default())
             .outcome()
             .await
@@ -245,7 +203,7 @@ mod tests {
         assert_eq!(gap.unwrap_err(), AppendError::OutOfOrderSequence);
 
         second.open_shard(SHARD, instance(2)).await.unwrap();
-        let new = lead(second).await;
+        let new = lead(&second, 1).await;
         new.append(&batch(1), Admitted::default())
             .outcome()
             .await

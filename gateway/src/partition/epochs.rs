@@ -78,57 +78,16 @@ impl Partition {
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
     use std::sync::Arc;
 
-    use coordinator::volume::format::Restored;
     use store_adapter::batch::Batch;
-    use store_adapter::ids::{
-        LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardId,
-    };
+    use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence};
     use store_adapter::memory::MemoryStore;
-    use store_adapter::runtime::{BoxFuture, Env};
     use store_adapter::store::LogStore;
-    use uuid::Uuid;
 
-    use super::super::{Lane, PartitionDeps, PartitionSnapshot, SnapshotFiles};
+    use super::super::testing::{LOG, SHARD, lead};
     use super::*;
     use crate::admitted::Admitted;
-
-    /// Keeps no snapshots: opening replays the whole log.
-    #[derive(Debug)]
-    struct NoSnapshots;
-
-    impl SnapshotFiles for NoSnapshots {
-        fn read(&self, _log: LogId) -> BoxFuture<'_, Option<Restored>> {
-            Box::pin(ready(None))
-        }
-
-        fn write(&self, _snapshot: PartitionSnapshot) -> BoxFuture<'_, Result<(), String>> {
-            Box::pin(ready(Ok(())))
-        }
-    }
-
-    const SHARD: ShardId = ShardId(0);
-    const LOG: LogId = LogId {
-        topic: Uuid::from_u128(1),
-        partition: 0,
-    };
-
-    async fn lead(store: &Arc<MemoryStore>, epoch: u32) -> Arc<Partition> {
-        let env = Env::real();
-        let deps = PartitionDeps {
-            lane: Lane::start(&env, "lane").0,
-            env,
-            store: store.clone(),
-            snapshots: Arc::new(NoSnapshots),
-            classified: Arc::default(),
-            refusals: Arc::default(),
-            repair: Arc::default(),
-        };
-        let opened = Partition::open(LOG, "t".into(), LeaderEpoch(epoch), i64::MAX, deps).await;
-        opened.unwrap()
-    }
 
     async fn append(partition: &Arc<Partition>, batches: usize) {
         let header = BatchHeader {

@@ -18,6 +18,8 @@ mod lane;
 mod open;
 mod read;
 mod snapshot;
+#[cfg(test)]
+mod testing;
 mod trim;
 pub mod validate;
 
