@@ -9,6 +9,7 @@ use std::sync::Arc;
 use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
+use coordinator::service::txns::{SlotFiles, Txns};
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::{
@@ -23,6 +24,7 @@ use store_adapter::volume::{SpaceWatch, Volume};
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
+use crate::txns;
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,10 +192,22 @@ impl Running {
         let groups = Groups::start(&env, config.broker.groups.clone(), routing);
         let files: Arc<dyn GroupFiles> = node.group_files();
         let (view, slots) = (node.watch_view(), node.group_slots());
+        let offsets = Offsets::start(&env, &groups, &files, view, slots);
+        let producer_ids = Arc::new(ProducerIds::start(&env, config.broker_id, block_file));
+        let files: Arc<dyn SlotFiles> = node.txn_files();
+        let txns = Txns::start(
+            &env,
+            config.broker.txns.clone(),
+            &files,
+            txns::ports(Arc::clone(&producer_ids), offsets.clone()),
+            u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
+            node.txn_slots(),
+        );
         let parts = BrokerParts {
-            offsets: Offsets::start(&env, &groups, &files, view, slots),
+            offsets,
             groups,
-            producer_ids: ProducerIds::start(&env, config.broker_id, block_file),
+            producer_ids,
+            txns,
             env,
             id: config.broker_id,
             cluster_id: node.view().cluster_id.to_string(),

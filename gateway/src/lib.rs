@@ -20,6 +20,7 @@ pub mod partition;
 pub mod server;
 pub mod stack;
 pub mod topic_config;
+pub mod txns;
 pub mod wire;
 
 pub use crate::gateway::{Addresses, Gateway, StartError};

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use coordinator::service::groups::GroupConfig;
+use coordinator::service::txns::TxnConfig;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
@@ -82,6 +83,7 @@ async fn start(faults: &Arc<Faults>) -> Running {
             producer_id_check_interval: Duration::from_mins(10),
             topic_defaults: TopicRules::default(),
             groups: GroupConfig::default(),
+            txns: TxnConfig::default(),
             settings: Arc::default(),
         },
     };

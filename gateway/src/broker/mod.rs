@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use coordinator::service::groups::{GroupConfig, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
+use coordinator::service::txns::{TxnConfig, Txns};
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
@@ -55,6 +56,8 @@ pub struct BrokerConfig {
     pub topic_defaults: crate::partition::validate::TopicRules,
     /// Groups.
     pub groups: GroupConfig,
+    /// Transactions.
+    pub txns: TxnConfig,
     /// Every key as it was given, for DescribeConfigs.
     pub settings: Arc<crate::config::Settings>,
 }
@@ -86,11 +89,13 @@ pub struct BrokerParts {
     /// The records; its shards are open.
     pub store: Arc<dyn LogStore>,
     /// Producer ids.
-    pub producer_ids: ProducerIds,
+    pub producer_ids: Arc<ProducerIds>,
     /// Groups that this broker coordinates.
     pub groups: Groups,
     /// Their offsets.
     pub offsets: Offsets,
+    /// Transactional ids that this broker coordinates.
+    pub txns: Txns,
     /// Snapshot files.
     pub snapshots: Arc<dyn SnapshotFiles>,
 }
@@ -105,9 +110,10 @@ pub struct Broker {
     listeners: Vec<(StrBytes, i32)>,
     catalogue: Arc<dyn Catalogue>,
     store: Arc<dyn LogStore>,
-    producer_ids: ProducerIds,
+    producer_ids: Arc<ProducerIds>,
     groups: Groups,
     offsets: Offsets,
+    txns: Txns,
     snapshots: Arc<dyn SnapshotFiles>,
     sessions: Mutex<FetchSessions>,
     answers: AnswerBudget,
@@ -146,6 +152,7 @@ impl Broker {
             producer_ids: parts.producer_ids,
             groups: parts.groups,
             offsets: parts.offsets,
+            txns: parts.txns,
             snapshots: parts.snapshots,
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
@@ -250,6 +257,11 @@ impl Broker {
     /// Offsets of groups.
     pub fn offsets(&self) -> &Offsets {
         &self.offsets
+    }
+
+    /// Transactional ids.
+    pub fn txns(&self) -> &Txns {
+        &self.txns
     }
 
     /// The advertised address of a listener: the one that the client used.

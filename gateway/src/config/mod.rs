@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use coordinator::machine::group::classic::ClassicConfig;
 use coordinator::service::groups::{GroupConfig, OffsetConfig};
+use coordinator::service::txns::TxnConfig;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::FlushPolicy;
 
@@ -174,6 +175,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             compact: false,
             unpack: settings.get("validate").value == "full",
         },
+        txns: TxnConfig::default(),
         groups: groups(settings)?,
     })
 }

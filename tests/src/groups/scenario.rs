@@ -27,6 +27,9 @@ pub const WINDOW: usize = 4_000;
 /// Records written to each partition at once.
 const CHUNK: usize = 100;
 const LIMIT: Duration = Duration::from_mins(4);
+/// After so long without a commit, a record more is written to each partition: a client whose last
+/// commit was refused commits again only with its next record.
+const STALLED: Duration = Duration::from_millis(500);
 /// While a member starts, a few records come this often: it must find some to read.
 const TRICKLE: Duration = Duration::from_millis(20);
 /// A kill comes up to this long after what triggers it.
@@ -149,8 +152,12 @@ impl Run<'_> {
             .into_iter()
             .peekable();
         let mut trickled = Deadline::after(TRICKLE);
+        let mut moved = (Vec::new(), Deadline::after(STALLED));
         loop {
             self.sample().context("committed offsets")?;
+            if moved.0 != self.committed {
+                moved = (self.committed.clone(), Deadline::after(STALLED));
+            }
             let done: i64 = self.committed.iter().map(|offset| (*offset).max(0)).sum();
             let (done, written) = (usize::try_from(done)?, self.written * PARTITIONS);
             let starting = match self.members.last() {
@@ -171,6 +178,9 @@ impl Run<'_> {
                 self.write(1)?;
             } else if done == written {
                 return Ok(());
+            } else if written - done < WINDOW && moved.1.elapsed() > STALLED {
+                moved.1 = Deadline::after(STALLED);
+                self.write(1)?;
             } else {
                 pause(LOOK_EVERY);
             }

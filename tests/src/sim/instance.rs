@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use coordinator::machine::group::classic::ClassicConfig;
 use coordinator::service::groups::GroupConfig;
+use coordinator::service::txns::TxnConfig;
 use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
 use gateway::broker::{Advertised, BrokerConfig};
 use gateway::partition::validate::TopicRules;
@@ -322,6 +323,7 @@ fn config(plan: &Plan) -> BootConfig {
                 },
                 ..GroupConfig::default()
             },
+            txns: TxnConfig::default(),
             settings: Arc::default(),
         },
     }
