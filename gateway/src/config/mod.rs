@@ -176,6 +176,11 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             unpack: settings.get("validate").value == "full",
         },
         txns: TxnConfig::default(),
+        txn_partition_verification: true,
+        txn_reap_interval: Duration::from_secs(10),
+        txn_expire_interval: Duration::from_hours(1),
+        txn_reconcile_interval: Duration::from_secs(10),
+        txn_poll_interval: Duration::from_secs(2),
         groups: groups(settings)?,
     })
 }
