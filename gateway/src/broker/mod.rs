@@ -58,6 +58,16 @@ pub struct BrokerConfig {
     pub groups: GroupConfig,
     /// Transactions.
     pub txns: TxnConfig,
+    /// `transaction.partition.verification.enable`.
+    pub txn_partition_verification: bool,
+    /// `transaction.abort.timed.out.transaction.cleanup.interval.ms`.
+    pub txn_reap_interval: std::time::Duration,
+    /// `transaction.remove.expired.transaction.cleanup.interval.ms`.
+    pub txn_expire_interval: std::time::Duration,
+    /// `transaction.reconcile.interval.ms`.
+    pub txn_reconcile_interval: std::time::Duration,
+    /// `transaction.poll.interval.ms`.
+    pub txn_poll_interval: std::time::Duration,
     /// Every key as it was given, for DescribeConfigs.
     pub settings: Arc<crate::config::Settings>,
 }
