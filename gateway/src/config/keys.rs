@@ -357,7 +357,7 @@ const KEYS: &[Key] = &[
             min: -1,
             max: 1 << 40,
         },
-        "67108864",
+        "50331648",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
          -1 is the default here: there is always a limit. (Kafka's default is none.)",
     ),
