@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
+use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
 use coordinator::service::fences::{FenceFiles, Fences};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
-use coordinator::service::txns::{SlotFiles, Txns};
+use coordinator::service::txns::{SlotFiles, TxnConfig, Txns};
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::{
@@ -25,6 +25,7 @@ use store_adapter::volume::{SpaceWatch, Volume};
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
+use crate::features::{TRANSACTION_VERSION, transaction_version};
 use crate::txns::{self, LocalMarkers, start_passes};
 
 /// Where records are kept.
@@ -199,9 +200,14 @@ impl Running {
         let markers = Arc::new(LocalMarkers::default());
         let files: Arc<dyn SlotFiles> = node.txn_files();
         let ids = Arc::clone(&producer_ids);
+        let version = transaction_version(&node.view().features);
+        let txn_config = TxnConfig {
+            version: i8::try_from(version).unwrap_or(0),
+            ..config.broker.txns.clone()
+        };
         let txns = Txns::start(
             &env,
-            config.broker.txns.clone(),
+            txn_config,
             &files,
             txns::ports(&node, ids, offsets.clone(), fences.clone(), markers.clone()),
             u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
@@ -265,6 +271,10 @@ async fn start_node(
         listeners: config.listeners.iter().map(registered).collect(),
         version: config.version.clone(),
         shards: config.shards,
+        features: Levels::from([(
+            TRANSACTION_VERSION.to_owned(),
+            config.broker.txns.version.into(),
+        )]),
     };
     ClusterNode::start(
         env.clone(),
