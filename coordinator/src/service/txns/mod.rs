@@ -264,7 +264,7 @@ impl Txns {
         session: Session,
         asked: &TopicPartitions,
     ) -> Result<Verified, TxnError> {
-        self.decide(id, |entry, _| txn::verify_partitions(entry, session, asked))
+        self.look(id, |entry, _| txn::verify_partitions(entry, session, asked))
             .await
     }
 
@@ -278,7 +278,7 @@ impl Txns {
         session: Session,
         group: &str,
     ) -> Result<Option<u64>, TxnError> {
-        self.decide(id, |entry, _| txn::verify_group(entry, session, group))
+        self.look(id, |entry, _| txn::verify_group(entry, session, group))
             .await
     }
 
@@ -297,14 +297,47 @@ impl Txns {
         id: &str,
         decide: impl Fn(Option<&TxnEntry>, &Ctx) -> Decision<R>,
     ) -> Result<R, TxnError> {
+        self.run(id, true, decide).await
+    }
+
+    /// Answers from memory alone, for each first batch of a transaction on a partition: what an
+    /// owner that was taken over approves, the epoch of the markers refuses.
+    async fn look<R: Clone>(
+        &self,
+        id: &str,
+        decide: impl Fn(Option<&TxnEntry>, &Ctx) -> Decision<R>,
+    ) -> Result<R, TxnError> {
+        self.run(id, false, decide).await
+    }
+
+    async fn run<R: Clone>(
+        &self,
+        id: &str,
+        surely: bool,
+        decide: impl Fn(Option<&TxnEntry>, &Ctx) -> Decision<R>,
+    ) -> Result<R, TxnError> {
         let slot = self.slot(id)?;
         let id: Arc<str> = id.into();
         let (mut busy, mut patience) = (Patience::default(), Patience::default());
         let mut spare = None;
         loop {
             let mut moved = slot.lock().moved.subscribe();
-            match self.step(slot, &id, spare, &decide)? {
-                Step::Answer(reply) => return Ok(reply),
+            let step = match self.step(slot, &id, spare, &decide) {
+                Ok(step) => step,
+                Err(error) => {
+                    if surely {
+                        self.owned(slot).await?;
+                    }
+                    return Err(error);
+                }
+            };
+            match step {
+                Step::Answer(reply) => {
+                    if surely {
+                        self.owned(slot).await?;
+                    }
+                    return Ok(reply);
+                }
                 Step::NeedsId => spare = Some(self.next_id().await?),
                 Step::Busy => {
                     if !self.wait(&mut busy, &mut moved, END_WAIT_MS).await {
@@ -331,6 +364,20 @@ impl Txns {
                 }
             }
         }
+    }
+
+    /// An answer that rests on memory alone is an answer only of who still owns the slot: one that
+    /// was taken over knows nothing of what came later, and would tell a client that a transaction
+    /// has ended which is open.
+    async fn owned(&self, slot: &SlotCell) -> Result<(), TxnError> {
+        let (waiter, owned) = oneshot::channel();
+        {
+            let mut state = slot.lock();
+            state.check()?;
+            state.ask_owner(waiter);
+            self.queue_slot(slot, &mut state);
+        }
+        owned.await.unwrap_or(Err(TxnError::NotCoordinator))
     }
 
     /// Looks at an id once, under the lock of its slot.

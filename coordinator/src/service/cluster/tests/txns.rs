@@ -749,3 +749,40 @@ fn transitions_of_a_slot_share_a_write() {
     let file: TxnSlotFile = decode(&bytes).unwrap();
     assert_eq!(file.ids.len(), 65);
 }
+
+/// A broker that committed a transaction and is stopped at the first step behind that.
+fn stopped_after(site: &Site, outside: &Arc<Outside>, hook: &Arc<Interrupt>) -> (Running, Session) {
+    let [id, ..] = ids();
+    let running = Running::try_start(site, outside, 1, hook.clone()).unwrap();
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    running.end(&id, begun, true).unwrap().unwrap();
+    (running, begun)
+}
+
+/// What it remembers is of a transaction before: it must not tell a client that the one that is
+/// open elsewhere has ended.
+#[test]
+fn an_owner_that_was_taken_over_answers_nothing_from_memory() {
+    let [id, ..] = ids();
+    let hook = Interrupt::none();
+    stopped_after(&site(8), &Arc::default(), &hook);
+    let hook = Interrupt::new(hook.steps(), How::Hold);
+    let mut site = site(8);
+    let outside = Arc::new(Outside::default());
+    let (old, begun) = stopped_after(&site, &outside, &hook);
+    site.world.pass(Duration::from_secs(1));
+    site.host = host("b", 1);
+    site.host.boot_id = "another".into();
+    let new = Running::start(&site, &outside, 2);
+    new.reconcile();
+    let next = new.state(&id).1;
+    assert_eq!(new.add(&id, next), Some(Ok(Added::InTxn(2))));
+    hook.release();
+    let lost = TxnError::NotCoordinator;
+    // It would be a repetition, and the other way, of the end before.
+    assert_eq!(old.end(&id, begun, true).unwrap(), Err(lost));
+    assert_eq!(old.end(&id, begun, false).unwrap(), Err(lost));
+    assert_eq!(old.add(&id, next), Some(Err(lost)));
+    assert_eq!(new.state(&id), (TxnState::Ongoing, next, 2));
+}
