@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicI8, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{OwnerEpoch, ProducerId};
 use store_adapter::runtime::Env;
 use tokio::sync::{oneshot, watch};
@@ -264,8 +265,13 @@ impl Txns {
         session: Session,
         asked: &TopicPartitions,
     ) -> Result<Verified, TxnError> {
-        self.look(id, |entry, _| txn::verify_partitions(entry, session, asked))
-            .await
+        // For each first batch of a transaction on a partition: what an owner that was taken over
+        // approves, the epoch of the markers refuses.
+        let lacks = |verified: &Verified| !verified.missing.is_empty();
+        self.run(id, lacks, |entry, _| {
+            txn::verify_partitions(entry, session, asked)
+        })
+        .await
     }
 
     /// The number of the open transaction, if the group is in it.
@@ -278,8 +284,10 @@ impl Txns {
         session: Session,
         group: &str,
     ) -> Result<Option<u64>, TxnError> {
-        self.look(id, |entry, _| txn::verify_group(entry, session, group))
-            .await
+        self.run(id, Option::is_none, |entry, _| {
+            txn::verify_group(entry, session, group)
+        })
+        .await
     }
 
     /// EndTxn: answered when every marker and decision is durable, here or queued.
@@ -297,23 +305,15 @@ impl Txns {
         id: &str,
         decide: impl Fn(Option<&TxnEntry>, &Ctx) -> Decision<R>,
     ) -> Result<R, TxnError> {
-        self.run(id, true, decide).await
+        self.run(id, |_| true, decide).await
     }
 
-    /// Answers from memory alone, for each first batch of a transaction on a partition: what an
-    /// owner that was taken over approves, the epoch of the markers refuses.
-    async fn look<R: Clone>(
-        &self,
-        id: &str,
-        decide: impl Fn(Option<&TxnEntry>, &Ctx) -> Decision<R>,
-    ) -> Result<R, TxnError> {
-        self.run(id, false, decide).await
-    }
-
+    /// `surely`: whether an answer that nothing is written for must be one of who owns the slot. A
+    /// refusal must always be.
     async fn run<R: Clone>(
         &self,
         id: &str,
-        surely: bool,
+        surely: impl Fn(&R) -> bool,
         decide: impl Fn(Option<&TxnEntry>, &Ctx) -> Decision<R>,
     ) -> Result<R, TxnError> {
         let slot = self.slot(id)?;
@@ -325,15 +325,13 @@ impl Txns {
             let step = match self.step(slot, &id, spare, &decide) {
                 Ok(step) => step,
                 Err(error) => {
-                    if surely {
-                        self.owned(slot).await?;
-                    }
+                    self.owned(slot).await?;
                     return Err(error);
                 }
             };
             match step {
                 Step::Answer(reply) => {
-                    if surely {
+                    if surely(&reply) {
                         self.owned(slot).await?;
                     }
                     return Ok(reply);
@@ -370,6 +368,9 @@ impl Txns {
     /// was taken over knows nothing of what came later, and would tell a client that a transaction
     /// has ended which is open.
     async fn owned(&self, slot: &SlotCell) -> Result<(), TxnError> {
+        if planted(Fault::OwnerNotAsked) {
+            return Ok(());
+        }
         let (waiter, owned) = oneshot::channel();
         {
             let mut state = slot.lock();
@@ -447,7 +448,9 @@ impl Txns {
     ) -> Result<(), TxnError> {
         let (txns, slot, id) = (self.clone(), slot.clone(), id.clone());
         let after = async move {
-            durable.await.unwrap_or(Err(TxnError::NotCoordinator))?;
+            if !planted(Fault::PrepareBeforeDurable) {
+                durable.await.unwrap_or(Err(TxnError::NotCoordinator))?;
+            }
             if let Some(transition) = &change.transition {
                 let number = slot.lock().number;
                 txns.shared.ports.history.record(number, &id, transition);

@@ -72,10 +72,13 @@ fn walk(
     let wrong = |what: String| client.history.violation(&format!("{place:?}: {what}"));
     let mut open: BTreeMap<i64, (u32, Vec<(i64, RecordId)>)> = BTreeMap::new();
     let mut visible = Vec::new();
-    let mut ended = BTreeSet::new();
+    let (mut ended, mut marked) = (BTreeSet::new(), BTreeSet::new());
     for batch in &log.batches {
         let (pid, base) = (batch.header.producer_id.0, batch.header.base_offset);
         if let Some(marker) = batch.marker {
+            if !marked.insert((pid, marker.txn_seq)) {
+                wrong(format!("the marker at {base} is there twice: {marker:?}"));
+            }
             let Some((number, records)) = open.remove(&pid) else {
                 continue;
             };

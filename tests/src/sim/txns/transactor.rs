@@ -54,7 +54,19 @@ struct Session {
     /// Whether it speaks the dialect in which every transaction raises the epoch.
     tv2: bool,
     next: BTreeMap<Place, i32>,
-    connection: Connection,
+    /// To the leader of partitions, and to the coordinator: clients have one to each.
+    leader: Connection,
+    coordinator: Connection,
+}
+
+impl Session {
+    fn connection(&mut self, api: &str) -> &mut Connection {
+        if api == "Produce" {
+            &mut self.leader
+        } else {
+            &mut self.coordinator
+        }
+    }
 }
 
 impl Transactor {
@@ -98,12 +110,15 @@ impl Transactor {
     ) -> (i16, R) {
         loop {
             let (request, version) = request(session);
-            let found = self.client.ask(&session.connection, request, version).await;
+            let found = self
+                .client
+                .ask(session.connection(api), request, version)
+                .await;
             let found = found.map(&answer);
             let code = found
                 .as_ref()
                 .map(|found| found.as_ref().map(|found| found.0));
-            let (id, server) = (self.id, session.connection.server);
+            let (id, server) = (self.id, session.connection(api).server);
             let note = format!(
                 "{api} v{version} of {id} {:?}: {code:?} by {server}",
                 session.producer
@@ -118,7 +133,7 @@ impl Transactor {
                     .violation("an answer to another request"),
                 None => {}
             }
-            session.connection = self.client.connect().await;
+            *session.connection(api) = self.client.connect().await;
         }
     }
 
@@ -127,7 +142,8 @@ impl Transactor {
             producer: (-1, -1),
             tv2: self.client.world.chance(50),
             next: BTreeMap::new(),
-            connection: self.client.connect().await,
+            leader: self.client.connect().await,
+            coordinator: self.client.connect().await,
         };
         loop {
             let (code, producer) = self.init(&mut session, (-1, -1)).await;
