@@ -6,12 +6,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
+use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
 use coordinator::service::fences::{FenceFiles, Fences};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
 use coordinator::service::marker_queue::{MarkerQueues, QueueFiles};
 use coordinator::service::producer_ids::ProducerIds;
-use coordinator::service::txns::{SlotFiles, Txns};
+use coordinator::service::txns::{SlotFiles, TxnConfig, Txns};
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::{
@@ -26,6 +26,7 @@ use store_adapter::volume::{SpaceWatch, Volume};
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
+use crate::features::{TRANSACTION_VERSION, transaction_version};
 use crate::txns::{self, NodeHomes, QueuePasses, start_passes};
 
 /// Where records are kept.
@@ -200,9 +201,14 @@ impl Running {
         let passes = queue_passes(&env, &node, &offsets);
         let files: Arc<dyn SlotFiles> = node.txn_files();
         let ids = Arc::clone(&producer_ids);
+        let version = transaction_version(&node.view().features);
+        let txn_config = TxnConfig {
+            version: i8::try_from(version).unwrap_or(0),
+            ..config.broker.txns.clone()
+        };
         let txns = Txns::start(
             &env,
-            config.broker.txns.clone(),
+            txn_config,
             &files,
             txns::ports(ids, fences.clone(), &passes),
             u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
@@ -276,6 +282,10 @@ async fn start_node(
         listeners: config.listeners.iter().map(registered).collect(),
         version: config.version.clone(),
         shards: config.shards,
+        features: Levels::from([(
+            TRANSACTION_VERSION.to_owned(),
+            config.broker.txns.version.into(),
+        )]),
     };
     ClusterNode::start(
         env.clone(),

@@ -2,12 +2,14 @@
 //! domain error: every match is exhaustive, so a new reason cannot be forgotten.
 
 mod groups;
+mod txns;
 mod validation;
 mod verification;
 
 use kafka_protocol::error::ResponseError;
 
 pub use groups::group;
+pub use txns::{marker, not_in_txn, stage, txn, txn_group, txn_of_broker, txn_offsets};
 pub use validation::{validate, validate_has_log_start};
 pub(crate) use verification::unverified;
 

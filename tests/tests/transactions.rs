@@ -46,7 +46,9 @@ impl StepHook for Steps {
         let path = step.path.as_str();
         let outcome = if self.dead.load(Ordering::SeqCst) {
             StepOutcome::Stop
-        } else if self.no_journal.load(Ordering::SeqCst) && path.ends_with(".log") {
+        } else if self.no_journal.load(Ordering::SeqCst)
+            && path.rsplit_once('.').is_some_and(|(_, end)| end == "log")
+        {
             StepOutcome::Fail(StepFault::Io)
         } else {
             StepOutcome::Proceed

@@ -59,16 +59,15 @@ pub struct BrokerConfig {
     pub groups: GroupConfig,
     /// Transactions.
     pub txns: TxnConfig,
-    /// `transaction.partition.verification.enable`: whether Produce below v12 asks about the first
-    /// batch of a transaction.
+    /// `transaction.partition.verification.enable`.
     pub txn_partition_verification: bool,
     /// `transaction.abort.timed.out.transaction.cleanup.interval.ms`.
     pub txn_reap_interval: std::time::Duration,
     /// `transaction.remove.expired.transaction.cleanup.interval.ms`.
     pub txn_expire_interval: std::time::Duration,
-    /// How often decided transactions are looked for that are not finished.
+    /// `transaction.reconcile.interval.ms`.
     pub txn_reconcile_interval: std::time::Duration,
-    /// How often the fences and queues that other brokers write are looked at.
+    /// `transaction.poll.interval.ms`.
     pub txn_poll_interval: std::time::Duration,
     /// Every key as it was given, for DescribeConfigs.
     pub settings: Arc<crate::config::Settings>,

@@ -12,6 +12,7 @@ mod boot;
 mod controller;
 mod damage;
 mod error;
+mod features;
 mod fence_files;
 mod files;
 mod group_files;
@@ -41,6 +42,7 @@ use uuid::Uuid;
 pub use block_file::VolumeBlockFile;
 pub use damage::{Damage, DamageLog};
 pub use error::{NodeError, StartError, TopicError};
+pub use features::{FinalizedFeatures, Levels};
 pub use fence_files::VolumeFenceFiles;
 pub use group_files::VolumeGroupFiles;
 pub use partition_files::{PartitionContent, PartitionFile};
@@ -74,6 +76,8 @@ pub struct NodeConfig {
     pub version: String,
     /// The fewest shards of the embedded store, at least 1. There are never fewer than before.
     pub shards: u32,
+    /// Levels of features that a cluster begins with. What it has finalized wins.
+    pub features: Levels,
 }
 
 /// Whether this process still owns what it owned.
@@ -283,6 +287,14 @@ impl ClusterNode {
     /// answer as things are now.
     pub fn check_more_partitions(&self, id: Uuid, total: u32) -> Result<(), TopicError> {
         controller::check_more(&self.view().topics, id, total).map(|_| ())
+    }
+
+    /// Finalizes levels of features, which the caller has checked; durable and visible in
+    /// [`ClusterNode::view`] when it returns. After `Unavailable` either the old or the new ones
+    /// hold.
+    pub async fn finalize(&self, levels: Levels) -> Result<(), NodeError> {
+        let asked = self.ask(|reply| Command::Finalize(levels, reply)).await;
+        asked.unwrap_or(Err(NodeError::Stopped))
     }
 
     /// Reads what the leader of a partition left. The shard must have been opened before, if the
