@@ -206,6 +206,11 @@ pub fn fences_dir() -> VolumePath {
     cluster_dir().join(FENCES_DIR)
 }
 
+/// Where the queues of all brokers lie.
+pub fn marker_queues_dir() -> VolumePath {
+    cluster_dir().join(QUEUE_DIR)
+}
+
 /// Where the markers lie that a broker is to write.
 pub fn marker_queue_dir(to: BrokerId) -> VolumePath {
     let name = format!("to-{}", to.name());

@@ -26,6 +26,7 @@ use store_adapter::runtime::Env;
 use tokio::sync::{oneshot, watch};
 
 pub use self::files::{SlotFileError, SlotFiles};
+pub use self::passes::OwedFile;
 pub use self::ports::{
     Done, FenceSink, GroupDecisions, HistorySink, Homes, MarkerQueue, MarkerSink, PortError,
     ProducerIdSource, TxnPorts,

@@ -92,6 +92,16 @@ impl Claim {
     /// `Stale`: the area has another owner. `NotApplied`: nothing happened. `MaybeApplied`: read
     /// the target again before the next decision.
     pub async fn replace(&self, target: &VolumePath, bytes: Bytes) -> Result<(), OwnedError> {
+        self.put(target, bytes).await?;
+        self.mark(target).await.map_err(OwnedError::MaybeApplied)
+    }
+
+    /// As [`Claim::replace`], of a file that others rename or unlink in time: nobody may take it
+    /// for lost when it is gone, so it has no mark, and [`Claim::read`] is not for it.
+    ///
+    /// # Errors
+    /// As [`Claim::replace`].
+    pub async fn put(&self, target: &VolumePath, bytes: Bytes) -> Result<(), OwnedError> {
         self.remove_leftover().await?;
         let (ticket, file) = self.new_ticket().await?;
         if let Err(error) = self.fill(&file, bytes).await {
@@ -110,8 +120,7 @@ impl Claim {
             }
         }
         let synced = sync_dir(self.volume(), &target.parent()).await;
-        synced.map_err(OwnedError::MaybeApplied)?;
-        self.mark(target).await.map_err(OwnedError::MaybeApplied)
+        synced.map_err(OwnedError::MaybeApplied)
     }
 
     /// Steps 2 and 3 of a replace: the ticket exists, so that a taker can find it, before the
