@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
+use coordinator::service::fences::{FenceFiles, Fences};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::service::txns::{SlotFiles, TxnConfig, Txns};
@@ -25,7 +26,7 @@ use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
 use crate::features::{TRANSACTION_VERSION, transaction_version};
-use crate::txns;
+use crate::txns::{self, LocalMarkers, start_passes};
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,7 +196,10 @@ impl Running {
         let (view, slots) = (node.watch_view(), node.group_slots());
         let offsets = Offsets::start(&env, &groups, &files, view, slots);
         let producer_ids = Arc::new(ProducerIds::start(&env, config.broker_id, block_file));
+        let fences = start_fences(&env, &node, &config.broker).await;
+        let markers = Arc::new(LocalMarkers::default());
         let files: Arc<dyn SlotFiles> = node.txn_files();
+        let ids = Arc::clone(&producer_ids);
         let version = transaction_version(&node.view().features);
         let txn_config = TxnConfig {
             version: i8::try_from(version).unwrap_or(0),
@@ -205,7 +209,7 @@ impl Running {
             &env,
             txn_config,
             &files,
-            txns::ports(Arc::clone(&producer_ids), offsets.clone()),
+            txns::ports(&node, ids, offsets.clone(), fences.clone(), markers.clone()),
             u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
             node.txn_slots(),
         );
@@ -214,6 +218,7 @@ impl Running {
             groups,
             producer_ids,
             txns,
+            fences,
             env,
             id: config.broker_id,
             cluster_id: node.view().cluster_id.to_string(),
@@ -223,10 +228,10 @@ impl Running {
             store,
             snapshots: Arc::new(NodeSnapshots(node.clone())),
         };
-        Ok(Self {
-            broker: Broker::start(parts).await,
-            node,
-        })
+        let broker = Broker::start(parts).await;
+        markers.bind(&broker);
+        start_passes(&broker);
+        Ok(Self { broker, node })
     }
 
     /// Whether a later process owns what this one owned.
@@ -244,6 +249,16 @@ impl Running {
             tracing::warn!(%error, "could not give up what this broker owns");
         }
     }
+}
+
+/// The fences of every broker, in force before anything is served.
+async fn start_fences(env: &Env, node: &ClusterNode, config: &BrokerConfig) -> Fences {
+    let files: Arc<dyn FenceFiles> = node.fence_files();
+    let fences = Fences::start(env, files, config.producer_id_expiration_ms);
+    if let Err(error) = fences.poll().await {
+        tracing::error!(%error, "this broker publishes no fences until that is repaired");
+    }
+    fences
 }
 
 async fn start_node(

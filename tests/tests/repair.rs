@@ -127,7 +127,9 @@ async fn produce(broker: &Arc<Broker>, topic: &str, sequence: i32) -> (i16, i64)
         received: Duration::ZERO,
         admitted: Admitted::default(),
     };
-    let staged = broker.call(&context, ApiRequest::Produce(Box::new(request)));
+    let staged = broker
+        .call(&context, ApiRequest::Produce(Box::new(request)))
+        .await;
     let Staged::Later(answer) = staged else {
         panic!("{staged:?}");
     };

@@ -52,13 +52,13 @@ use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 
 /// Runs the first stage of a request.
-pub(crate) fn dispatch(
+pub(crate) async fn dispatch(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: ApiRequest,
 ) -> Staged<ApiResponse> {
     match request {
-        ApiRequest::Produce(request) => produce::handle(broker, context, *request),
+        ApiRequest::Produce(request) => produce::handle(broker, context, *request).await,
         ApiRequest::Fetch(request) => fetch::handle(broker, context, *request),
         ApiRequest::ListOffsets(request) => list_offsets::handle(broker, context, *request),
         ApiRequest::Metadata(request) => metadata::handle(broker, context, *request),

@@ -13,6 +13,7 @@ mod controller;
 mod damage;
 mod error;
 mod features;
+mod fence_files;
 mod files;
 mod group_files;
 mod node;
@@ -41,6 +42,7 @@ pub use block_file::VolumeBlockFile;
 pub use damage::{Damage, DamageLog};
 pub use error::{NodeError, StartError, TopicError};
 pub use features::{FinalizedFeatures, Levels};
+pub use fence_files::VolumeFenceFiles;
 pub use group_files::VolumeGroupFiles;
 pub use partition_files::{PartitionContent, PartitionFile};
 pub use topic_name::{NameError, validate as validate_topic_name};
@@ -111,6 +113,7 @@ pub struct ClusterNode {
     block_file: VolumeBlockFile,
     group_files: Arc<VolumeGroupFiles>,
     txn_files: Arc<VolumeSlotFiles>,
+    fence_files: Arc<VolumeFenceFiles>,
 }
 
 impl ClusterNode {
@@ -228,6 +231,11 @@ impl ClusterNode {
         self.txn_files.clone()
     }
 
+    /// The fences on the volume.
+    pub fn fence_files(&self) -> Arc<VolumeFenceFiles> {
+        self.fence_files.clone()
+    }
+
     /// Creates a topic; durable and visible in [`ClusterNode::view`] when it returns. Of concurrent
     /// creations of one name, one succeeds. After `Unavailable` it may exist or not.
     pub async fn create_topic(&self, new: NewTopic) -> Result<Arc<Topic>, TopicError> {
@@ -336,7 +344,13 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
     let (commands, queue) = mpsc::channel(COMMANDS_MAX);
     let (view, view_reader) = watch::channel(Arc::new(view));
     let (status, status_reader) = watch::channel(NodeStatus::Running);
+    let fence_files = VolumeFenceFiles::new(
+        booted.files.clone(),
+        booted.claim.clone(),
+        view_reader.clone(),
+    );
     let handle = ClusterNode {
+        fence_files: Arc::new(fence_files),
         broker: ports.config.broker_id,
         instance: booted.claim.epoch().instance,
         commands,
