@@ -14,6 +14,7 @@ mod damage;
 mod error;
 mod files;
 mod group_files;
+mod inspect;
 mod node;
 mod partition_files;
 mod placement;
@@ -40,6 +41,7 @@ pub use block_file::VolumeBlockFile;
 pub use damage::{Damage, DamageLog};
 pub use error::{NodeError, StartError, TopicError};
 pub use group_files::VolumeGroupFiles;
+pub use inspect::{Found, QUEUE_SHOWN_MAX, QueuedMarkers, SharedFiles};
 pub use partition_files::{PartitionContent, PartitionFile};
 pub use topic_name::{NameError, validate as validate_topic_name};
 pub use txn_files::VolumeSlotFiles;
@@ -107,6 +109,7 @@ pub struct ClusterNode {
     block_file: VolumeBlockFile,
     group_files: Arc<VolumeGroupFiles>,
     txn_files: Arc<VolumeSlotFiles>,
+    volume: Arc<dyn Volume>,
 }
 
 impl ClusterNode {
@@ -222,6 +225,11 @@ impl ClusterNode {
     /// The files of the transaction slots that this broker owns.
     pub fn txn_files(&self) -> Arc<VolumeSlotFiles> {
         self.txn_files.clone()
+    }
+
+    /// The volume, for files that nobody owns. Its futures are awaited in io tasks only.
+    pub fn volume(&self) -> Arc<dyn Volume> {
+        self.volume.clone()
     }
 
     /// Creates a topic; durable and visible in [`ClusterNode::view`] when it returns. Of concurrent
@@ -345,6 +353,7 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
             booted.owned.clone(),
             booted.claim.epoch().instance,
         )),
+        volume: booted.files.volume.clone(),
     };
     let node = Node::new(ports.env.clone(), booted, view, status);
     if started.send(Ok(handle)).is_ok() {

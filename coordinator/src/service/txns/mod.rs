@@ -8,6 +8,7 @@
 //! and is written with the next change of the slot, or by the next pass.
 
 mod files;
+mod inspect;
 mod passes;
 mod ports;
 mod slot;
@@ -24,6 +25,7 @@ use store_adapter::runtime::Env;
 use tokio::sync::{oneshot, watch};
 
 pub use self::files::{SlotFileError, SlotFiles};
+pub use self::inspect::{SlotGap, SlotState};
 pub use self::ports::{
     Done, FenceSink, GroupDecisions, HistorySink, Homes, MarkerQueue, MarkerSink, PortError,
     ProducerIdSource, TxnPorts,
