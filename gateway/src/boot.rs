@@ -9,7 +9,7 @@ use std::sync::Arc;
 use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
-use coordinator::service::txns::{SlotFiles, Txns};
+use coordinator::service::txns::{SlotFiles, TxnPorts, Txns};
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::{
@@ -25,6 +25,8 @@ use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
 use crate::txns;
+use crate::txns::history::History;
+use crate::txns::hold::Holds;
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +131,10 @@ pub struct Running {
     pub broker: Arc<Broker>,
     /// Its place in the cluster.
     pub node: ClusterNode,
+    /// What became of transactions.
+    pub history: Arc<History>,
+    /// Markers that are held on purpose.
+    pub holds: Arc<Holds>,
 }
 
 impl Running {
@@ -195,11 +201,17 @@ impl Running {
         let offsets = Offsets::start(&env, &groups, &files, view, slots);
         let producer_ids = Arc::new(ProducerIds::start(&env, config.broker_id, block_file));
         let files: Arc<dyn SlotFiles> = node.txn_files();
+        let history = History::start(&env, node.volume(), node.txn_slots());
+        let holds = Holds::new(&env);
+        let ports = holds.around(TxnPorts {
+            history: Arc::<History>::clone(&history),
+            ..txns::ports(Arc::clone(&producer_ids), offsets.clone())
+        });
         let txns = Txns::start(
             &env,
             config.broker.txns.clone(),
             &files,
-            txns::ports(Arc::clone(&producer_ids), offsets.clone()),
+            ports,
             u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
             node.txn_slots(),
         );
@@ -220,6 +232,8 @@ impl Running {
         Ok(Self {
             broker: Broker::start(parts).await,
             node,
+            history,
+            holds,
         })
     }
 

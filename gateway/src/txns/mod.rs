@@ -1,6 +1,9 @@
 //! What carries out the decisions of the transaction coordinator on this broker: markers into the
 //! partitions it leads, decisions of staged offsets, fences, the queues of other brokers, history.
 
+pub mod history;
+pub mod hold;
+
 use std::sync::Arc;
 
 use coordinator::machine::txn::{Dispatch, Fence, Home, Transition};
