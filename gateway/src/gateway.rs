@@ -202,6 +202,7 @@ impl Gateway {
             store: config.store.scheme(),
             produce_classified: Arc::clone(running.broker.produce_classified()),
             offsets: Arc::clone(running.broker.offsets().counters()),
+            history: Arc::clone(running.history.counters()),
             store_refusals: Arc::clone(running.broker.store_refusals()),
             journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
         }));
