@@ -27,8 +27,7 @@ pub struct Problem {
     kafka_error_code: Option<i16>,
     /// The name of that code.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    kafka_error_name: Option<&'static str>,
+    kafka_error_name: Option<String>,
     /// Whether the same request may succeed later.
     #[serde(skip_serializing_if = "Option::is_none")]
     retriable: Option<bool>,

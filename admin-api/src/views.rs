@@ -38,12 +38,12 @@ pub trait Views: Send + Sync + 'static {
 }
 
 /// A code of Kafka's, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaCode {
     /// The number.
     pub code: i16,
     /// Its name in Kafka's table.
-    pub name: &'static str,
+    pub name: String,
     /// Whether a client may try again.
     pub retriable: bool,
 }

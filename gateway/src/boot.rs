@@ -6,10 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
+use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
+use coordinator::service::fences::{FenceFiles, Fences};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
-use coordinator::service::txns::{SlotFiles, TxnPorts, Txns};
+use coordinator::service::txns::{SlotFiles, TxnConfig, Txns};
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::{
@@ -24,9 +25,10 @@ use store_adapter::volume::{SpaceWatch, Volume};
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
-use crate::txns;
+use crate::features::{TRANSACTION_VERSION, transaction_version};
 use crate::txns::history::History;
 use crate::txns::hold::Holds;
+use crate::txns::{self, LocalMarkers, start_passes};
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,16 +202,31 @@ impl Running {
         let (view, slots) = (node.watch_view(), node.group_slots());
         let offsets = Offsets::start(&env, &groups, &files, view, slots);
         let producer_ids = Arc::new(ProducerIds::start(&env, config.broker_id, block_file));
+        let fences = start_fences(&env, &node, &config.broker).await;
+        let markers = Arc::new(LocalMarkers::default());
         let files: Arc<dyn SlotFiles> = node.txn_files();
+        let ids = Arc::clone(&producer_ids);
+        let version = transaction_version(&node.view().features);
+        let txn_config = TxnConfig {
+            version: i8::try_from(version).unwrap_or(0),
+            ..config.broker.txns.clone()
+        };
         let history = History::start(&env, node.volume(), node.txn_slots());
         let holds = Holds::new(&env);
-        let ports = holds.around(TxnPorts {
-            history: Arc::<History>::clone(&history),
-            ..txns::ports(Arc::clone(&producer_ids), offsets.clone())
-        });
+        let (offset_port, fence_port) = (offsets.clone(), fences.clone());
+        let (marker_port, history_port) = (markers.clone(), history.clone());
+        let ports = txns::ports(
+            &node,
+            ids,
+            offset_port,
+            fence_port,
+            marker_port,
+            history_port,
+        );
+        let ports = holds.around(ports);
         let txns = Txns::start(
             &env,
-            config.broker.txns.clone(),
+            txn_config,
             &files,
             ports,
             u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
@@ -220,6 +237,7 @@ impl Running {
             groups,
             producer_ids,
             txns,
+            fences,
             env,
             id: config.broker_id,
             cluster_id: node.view().cluster_id.to_string(),
@@ -229,8 +247,11 @@ impl Running {
             store,
             snapshots: Arc::new(NodeSnapshots(node.clone())),
         };
+        let broker = Broker::start(parts).await;
+        markers.bind(&broker);
+        start_passes(&broker);
         Ok(Self {
-            broker: Broker::start(parts).await,
+            broker,
             node,
             history,
             holds,
@@ -254,6 +275,16 @@ impl Running {
     }
 }
 
+/// The fences of every broker, in force before anything is served.
+async fn start_fences(env: &Env, node: &ClusterNode, config: &BrokerConfig) -> Fences {
+    let files: Arc<dyn FenceFiles> = node.fence_files();
+    let fences = Fences::start(env, files, config.producer_id_expiration_ms);
+    if let Err(error) = fences.poll().await {
+        tracing::error!(%error, "this broker publishes no fences until that is repaired");
+    }
+    fences
+}
+
 async fn start_node(
     env: &Env,
     outside: Outside,
@@ -264,6 +295,10 @@ async fn start_node(
         listeners: config.listeners.iter().map(registered).collect(),
         version: config.version.clone(),
         shards: config.shards,
+        features: Levels::from([(
+            TRANSACTION_VERSION.to_owned(),
+            config.broker.txns.version.into(),
+        )]),
     };
     ClusterNode::start(
         env.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coordinator::machine::txn::{Client, TopicPartitions as Partitions, TxnEntry, TxnState};
+use coordinator::machine::txn::{Client, TopicPartitions as Partitions, TxnEntry, TxnState, shown};
 use coordinator::service::txns::{SlotGap, SlotState};
 use coordinator::volume::format::{HistoryLine, rfc3339};
 use serde::Serialize;
@@ -113,10 +113,11 @@ pub(crate) struct Transaction {
 /// The state that people are shown: a decision that other brokers have not carried out is not
 /// complete, whatever the slot says.
 pub(crate) fn shown_state(entry: &TxnEntry) -> TxnState {
-    match (entry.state.prepared(), entry.owed.last()) {
-        (None, Some(owed)) if owed.commit => TxnState::PrepareCommit,
-        (None, Some(_)) => TxnState::PrepareAbort,
-        _ => entry.state,
+    // As `shown` has it, without its copies.
+    match entry.owed.first() {
+        Some(owed) if owed.commit => TxnState::PrepareCommit,
+        Some(_) => TxnState::PrepareAbort,
+        None => entry.state,
     }
 }
 
@@ -141,8 +142,8 @@ pub(crate) fn client_of(client: &Client) -> ClientView {
 impl Transaction {
     /// What an entry says at `now_ms`.
     pub(crate) fn of(id: &str, entry: &TxnEntry, slot: u32, broker: i32, now_ms: i64) -> Self {
-        let shown = shown_state(entry);
-        let active = shown == TxnState::Ongoing || shown.prepared().is_some();
+        let shown = shown(entry);
+        let active = shown.state == TxnState::Ongoing || shown.state.prepared().is_some();
         let deadline_ms = deadline_ms(entry);
         let age_ms = entry.start_ms.map(|start| now_ms.saturating_sub(start));
         let owed = entry.owed.iter().flat_map(|owed| {
@@ -160,10 +161,10 @@ impl Transaction {
             transactional_id: id.to_owned(),
             coordinator: broker,
             slot,
-            state: shown.name(),
+            state: shown.state.name(),
             slot_state: entry.state.name(),
-            producer_id: entry.pid.0,
-            producer_epoch: entry.epoch.0,
+            producer_id: shown.pid.0,
+            producer_epoch: shown.epoch.0,
             txn_seq: entry.txn_seq,
             timeout_ms: entry.timeout_ms,
             start_ms: entry.start_ms,
@@ -171,8 +172,8 @@ impl Transaction {
             age_ms: age_ms.filter(|_| active),
             deadline_ms,
             last_update_ms: entry.last_update_ms,
-            partitions: partitions_of(&entry.partitions),
-            groups: entry.groups.iter().map(ToString::to_string).collect(),
+            partitions: partitions_of(&shown.partitions),
+            groups: shown.groups.iter().map(ToString::to_string).collect(),
             client: entry.client.as_ref().map(client_of),
             transaction_version: entry.txn_version,
             owed: owed.collect(),

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::header::{ETAG, LINK};
 use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
-use coordinator::machine::txn::{TxnEntry, TxnState};
+use coordinator::machine::txn::{TxnEntry, TxnState, shown};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::Answer;
@@ -130,8 +130,13 @@ impl Filter {
 
     fn lets(&self, id: &str, entry: &TxnEntry, now_ms: i64) -> bool {
         let states = &self.states;
+        let is_owed = entry.is_gated().then(|| shown(entry));
+        let (partitions, groups) = match &is_owed {
+            Some(shown) => (&shown.partitions, &shown.groups),
+            None => (&entry.partitions, &entry.groups),
+        };
         let topic_has = |topic: &String| {
-            let numbers = entry.partitions.get(topic.as_str());
+            let numbers = partitions.get(topic.as_str());
             let number = self.partition;
             numbers.is_some_and(|has| number.is_none_or(|number| has.contains(&number)))
         };
@@ -151,7 +156,7 @@ impl Filter {
             && self
                 .group
                 .as_ref()
-                .is_none_or(|group| entry.groups.contains(group.as_str()))
+                .is_none_or(|group| groups.contains(group.as_str()))
             && self.min_age_ms.is_none_or(old)
             && (!self.overdue || coordinator::machine::txn::is_overdue(entry, now_ms))
     }

@@ -205,7 +205,7 @@ impl TxnViews for Double {
         };
         KafkaCode {
             code,
-            name,
+            name: name.to_owned(),
             retriable,
         }
     }

@@ -17,7 +17,6 @@ use coordinator::service::txns::{SlotGap, Txns};
 use coordinator::volume::format::{FencesFile, IdBlockFile};
 use futures_util::StreamExt;
 use futures_util::stream;
-use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 use store_adapter::runtime::Env;
@@ -25,6 +24,8 @@ use store_adapter::volume::Volume;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::broker::{Broker, NoTopic};
+use crate::error_code;
+use crate::metrics::error_name;
 use crate::partition::Partition;
 use crate::txns::history::History;
 use crate::txns::hold::{Hold, Holds};
@@ -110,7 +111,12 @@ impl TxnViews for Transactions {
     }
 
     fn kafka_code(&self, error: TxnError) -> KafkaCode {
-        kafka_code(error)
+        let error = error_code::txn(error);
+        KafkaCode {
+            code: error.code(),
+            name: error_name(error.code()),
+            retriable: error.is_retriable(),
+        }
     }
 
     fn slot_of(&self, id: &str) -> u32 {
@@ -304,46 +310,6 @@ async fn pass<F: Future<Output = Result<(), String>> + Send>(
     pass.done.sort_unstable();
     pass.failed.sort_unstable();
     pass
-}
-
-/// What a client of the newest version is told.
-fn kafka_code(error: TxnError) -> KafkaCode {
-    let (code, name) = match error {
-        TxnError::InvalidRequest => (ResponseError::InvalidRequest, "INVALID_REQUEST"),
-        TxnError::InvalidTransactionTimeout => (
-            ResponseError::InvalidTransactionTimeout,
-            "INVALID_TRANSACTION_TIMEOUT",
-        ),
-        TxnError::ConcurrentTransactions => (
-            ResponseError::ConcurrentTransactions,
-            "CONCURRENT_TRANSACTIONS",
-        ),
-        TxnError::ProducerFenced => (ResponseError::ProducerFenced, "PRODUCER_FENCED"),
-        TxnError::InvalidProducerEpoch => (
-            ResponseError::InvalidProducerEpoch,
-            "INVALID_PRODUCER_EPOCH",
-        ),
-        TxnError::InvalidTxnState => (ResponseError::InvalidTxnState, "INVALID_TXN_STATE"),
-        TxnError::InvalidProducerIdMapping => (
-            ResponseError::InvalidProducerIdMapping,
-            "INVALID_PRODUCER_ID_MAPPING",
-        ),
-        TxnError::UnknownServerError => (ResponseError::UnknownServerError, "UNKNOWN_SERVER_ERROR"),
-        TxnError::CoordinatorLoading => (
-            ResponseError::CoordinatorLoadInProgress,
-            "COORDINATOR_LOAD_IN_PROGRESS",
-        ),
-        TxnError::CoordinatorNotAvailable => (
-            ResponseError::CoordinatorNotAvailable,
-            "COORDINATOR_NOT_AVAILABLE",
-        ),
-        TxnError::NotCoordinator => (ResponseError::NotCoordinator, "NOT_COORDINATOR"),
-    };
-    KafkaCode {
-        code: code.code(),
-        name,
-        retriable: code.is_retriable(),
-    }
 }
 
 type Job = Box<dyn FnOnce(SharedFiles) -> BoxFuture<'static, ()> + Send>;

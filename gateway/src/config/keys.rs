@@ -3,6 +3,7 @@
 //! Kafka's keys keep Kafka's names, and its defaults unless the row says otherwise.
 
 mod lookup;
+mod txns;
 
 pub use lookup::{closest, find, ignored_because};
 
@@ -102,8 +103,12 @@ const fn ignored(name: &'static str, why: &'static str) -> Key {
     }
 }
 
-/// Keys with a row of their own, in the order of the docs.
-pub const KEYS: &[Key] = &[
+/// Every key with a row of its own, in the order of the docs.
+pub fn all() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(txns::KEYS)
+}
+
+const KEYS: &[Key] = &[
     Key {
         aliases: &["broker.id"],
         ..used(
@@ -364,7 +369,7 @@ pub const KEYS: &[Key] = &[
             min: -1,
             max: 1 << 40,
         },
-        "67108864",
+        "50331648",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
          -1 is the default here: there is always a limit. (Kafka's default is none.)",
     ),

@@ -23,6 +23,8 @@ use store_adapter::store::StoreError;
 use crate::api::{ApiResponse, api_table};
 use crate::txns::history::HistoryCounters;
 
+pub(crate) use errors::name as error_name;
+
 type Label = (&'static str, &'static str);
 type ErrorLabels = [(&'static str, String); 2];
 

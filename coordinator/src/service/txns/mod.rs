@@ -12,6 +12,7 @@ mod inspect;
 mod passes;
 mod ports;
 mod slot;
+mod visit;
 mod writers;
 
 use std::collections::BTreeMap;
@@ -25,12 +26,12 @@ use store_adapter::runtime::Env;
 use tokio::sync::{oneshot, watch};
 
 pub use self::files::{SlotFileError, SlotFiles};
-pub use self::inspect::{SlotGap, SlotState};
 pub use self::ports::{
     Done, FenceSink, GroupDecisions, HistorySink, Homes, MarkerQueue, MarkerSink, PortError,
     ProducerIdSource, TxnPorts,
 };
 use self::slot::Slot;
+pub use self::visit::{SlotGap, SlotState};
 pub use self::writers::TxnCounters;
 use self::writers::{WRITERS, WriteQueue, Writer};
 use crate::machine::txn::{
