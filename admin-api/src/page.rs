@@ -55,7 +55,7 @@ impl fmt::Display for Escaped<'_> {
 
 /// The page.
 pub(crate) async fn page(State(app): State<App>, uri: Uri) -> Response {
-    let (status, body) = match Filter::read(&with_default_order(&uri)) {
+    let (status, body) = match Filter::read(&with_default_order(&uri), &*app.txns) {
         Ok(filter) => {
             let list = select(&*app.txns, &filter);
             (StatusCode::OK, whole(&app, &uri, &list))

@@ -37,6 +37,9 @@ pub trait Views: Send + Sync + 'static {
     fn metrics(&self) -> Result<String, String>;
 }
 
+/// Says whether an id is like a pattern.
+pub type IdPattern = Box<dyn Fn(&str) -> bool + Send>;
+
 /// A code of Kafka's, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaCode {
@@ -135,6 +138,11 @@ pub trait TxnViews: Send + Sync + 'static {
     /// What a client is told for `error`.
     fn kafka_code(&self, error: TxnError) -> KafkaCode;
 
+    /// A regular expression that whole ids match, as ListTransactions has it.
+    ///
+    /// # Errors
+    /// If it is none.
+    fn id_pattern(&self, pattern: &str) -> Result<IdPattern, String>;
     /// The slot of a transactional id.
     fn slot_of(&self, id: &str) -> u32;
     /// Shows every id that this broker coordinates, and says of which slots it can't.

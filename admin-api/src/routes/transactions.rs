@@ -16,7 +16,7 @@ use crate::model::{
     Transaction, TransactionDetail, TransactionList, shown_state,
 };
 use crate::query::{Key, Page, PageAsk, Params, Segments};
-use crate::views::TxnViews;
+use crate::views::{IdPattern, TxnViews};
 use crate::{App, Problem};
 
 /// Partitions of a transaction that are looked at.
@@ -24,9 +24,10 @@ pub(super) const PARTITIONS_SHOWN_MAX: usize = 1000;
 /// Transitions that are shown, unless the query says otherwise.
 const HISTORY_LIMIT: usize = 200;
 
-const FILTERS: [&str; 13] = [
+const FILTERS: [&str; 14] = [
     "state",
     "producer_id",
+    "id_pattern",
     "id_prefix",
     "topic",
     "partition",
@@ -71,10 +72,10 @@ impl Order {
 }
 
 /// What ids a list has.
-#[derive(Debug)]
 pub(crate) struct Filter {
     states: Vec<TxnState>,
     producers: Vec<i64>,
+    pattern: Option<IdPattern>,
     prefix: Option<String>,
     contains: Option<String>,
     topic: Option<String>,
@@ -88,7 +89,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    pub(crate) fn read(uri: &Uri) -> Result<Self, Problem> {
+    pub(crate) fn read(uri: &Uri, views: &dyn TxnViews) -> Result<Self, Problem> {
         let params = Params::read(uri, &FILTERS)?;
         let text = |name| Ok::<_, Problem>(params.one(name)?.map(str::to_owned));
         let mut states = Vec::new();
@@ -107,6 +108,11 @@ impl Filter {
             Some("-age") => Order::Age,
             Some(_) => return Err(Problem::invalid("sort", "id or -age")),
         };
+        let pattern = params.one("id_pattern")?.filter(|text| !text.is_empty());
+        let pattern = pattern.map(|text| {
+            let pattern = views.id_pattern(text);
+            pattern.map_err(|why| Problem::invalid("id_pattern", why))
+        });
         let partition = params.number("partition")?;
         let topic = text("topic")?;
         if partition.is_some() && topic.is_none() {
@@ -115,6 +121,7 @@ impl Filter {
         Ok(Self {
             states,
             producers,
+            pattern: pattern.transpose()?,
             prefix: text("id_prefix")?,
             contains: text("id_contains")?,
             topic,
@@ -148,8 +155,10 @@ impl Filter {
                 .start_ms
                 .is_none_or(|at| now_ms.saturating_sub(at) > min)
         };
+        let pattern = self.pattern.as_ref();
         (states.is_empty() || states.contains(&shown_state(entry)))
             && (self.producers.is_empty() || self.producers.contains(&entry.pid.0))
+            && pattern.is_none_or(|is_like| is_like(id))
             && prefix.is_none_or(|prefix| id.starts_with(prefix.as_str()))
             && contains.is_none_or(|part| id.contains(part.as_str()))
             && self.topic.as_ref().is_none_or(topic_has)
@@ -204,6 +213,8 @@ pub(crate) fn select(views: &dyn TxnViews, filter: &Filter) -> TransactionList {
     params(
         ("state" = Option<Vec<String>>, Query, description = "Kafka's name of a state; repeatable"),
         ("producer_id" = Option<Vec<i64>>, Query, description = "producer id; repeatable"),
+        ("id_pattern" = Option<String>, Query,
+            description = "a regular expression that the whole id matches"),
         ("id_prefix" = Option<String>, Query, description = "what the id begins with"),
         ("id_contains" = Option<String>, Query, description = "what the id contains"),
         ("topic" = Option<String>, Query, description = "a topic of the transaction"),
@@ -223,7 +234,7 @@ pub(crate) fn select(views: &dyn TxnViews, filter: &Filter) -> TransactionList {
     )
 )]
 pub(crate) async fn list(State(app): State<App>, uri: Uri) -> Result<Response, Problem> {
-    let filter = Filter::read(&uri)?;
+    let filter = Filter::read(&uri, &*app.txns)?;
     let list = select(&*app.txns, &filter);
     let mut headers = HeaderMap::new();
     if let Some(token) = &list.next_page_token

@@ -23,7 +23,8 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use crate::views::{
-    Bounds, BoxFuture, HistoryView, HoldView, KafkaCode, NoPartition, PartitionView, Pass,
+    Bounds, BoxFuture, HistoryView, HoldView, IdPattern, KafkaCode, NoPartition, PartitionView,
+    Pass,
 };
 use crate::*;
 
@@ -208,6 +209,14 @@ impl TxnViews for Double {
             name: name.to_owned(),
             retriable,
         }
+    }
+
+    fn id_pattern(&self, pattern: &str) -> Result<IdPattern, String> {
+        let pattern = pattern.to_owned();
+        if pattern == "(" {
+            return Err("not a regular expression".to_owned());
+        }
+        Ok(Box::new(move |id| id == pattern))
     }
 
     fn slot_of(&self, id: &str) -> u32 {

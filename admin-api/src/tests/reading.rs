@@ -35,6 +35,8 @@ async fn filters_are_combined_and_wrong_ones_are_refused() {
         ("topic=orders&partition=2", &[HOSTILE]),
         ("topic=orders", &[HOSTILE, "open", "prepared"]),
         ("topic=none", &[]),
+        ("id_pattern=open&state=Ongoing", &["open"]),
+        ("id_pattern=", &everything),
         ("coordinator=0&state=Empty", &[]),
         ("coordinator=1", &[]),
         // Strictly older; what never began passes; negative is off.
@@ -57,6 +59,7 @@ async fn filters_are_combined_and_wrong_ones_are_refused() {
         ("states=Ongoing", "states"),
         ("partition=1", "partition"),
         ("sort=state", "sort"),
+        ("id_pattern=(", "id_pattern"),
         ("page_size=0", "page_size"),
         ("min_age_ms=1s", "min_age_ms"),
         ("producer_id=x", "producer_id"),

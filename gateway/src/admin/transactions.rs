@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use admin_api::TxnViews;
 use admin_api::views::{
-    Bounds, BoxFuture, HistoryView, HoldView, KafkaCode, NoPartition, PartitionView, Pass,
+    Bounds, BoxFuture, HistoryView, HoldView, IdPattern, KafkaCode, NoPartition, PartitionView,
+    Pass,
 };
 use coordinator::machine::group::GroupError;
 use coordinator::machine::group::offsets::OffsetTable;
@@ -25,6 +26,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::broker::{Broker, NoTopic};
 use crate::error_code;
+use crate::handlers::list_transactions;
 use crate::metrics::error_name;
 use crate::partition::Partition;
 use crate::txns::history::History;
@@ -117,6 +119,15 @@ impl TxnViews for Transactions {
             name: error_name(error.code()),
             retriable: error.is_retriable(),
         }
+    }
+
+    fn id_pattern(&self, pattern: &str) -> Result<IdPattern, String> {
+        let wrong = |_| "it must be a regular expression, of a size that can be served".to_owned();
+        let compiled = list_transactions::pattern(pattern).map_err(wrong)?;
+        Ok(Box::new(move |id| {
+            let compiled = compiled.as_ref();
+            compiled.is_none_or(|compiled| compiled.is_match(id))
+        }))
     }
 
     fn slot_of(&self, id: &str) -> u32 {

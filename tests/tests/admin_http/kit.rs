@@ -93,10 +93,14 @@ impl Site {
 
     /// Begins a session of an id.
     pub(crate) async fn init(&self, id: &str) -> Session {
+        self.init_for(id, 60_000).await
+    }
+
+    async fn init_for(&self, id: &str, timeout_ms: i32) -> Session {
         let request = InitProducerId {
             version: 4,
             id_is_empty: false,
-            timeout_ms: 60_000,
+            timeout_ms,
             claimed: Session {
                 pid: ProducerId(-1),
                 epoch: ProducerEpoch(-1),
@@ -109,7 +113,12 @@ impl Site {
 
     /// Opens a transaction on partition 0 of a topic, with three records there.
     pub(crate) async fn open(&self, id: &str, topic: &str) -> Session {
-        let session = self.init(id).await;
+        self.open_for(id, topic, 60_000).await
+    }
+
+    /// The same, with a timeout.
+    pub(crate) async fn open_for(&self, id: &str, topic: &str, timeout_ms: i32) -> Session {
+        let session = self.init_for(id, timeout_ms).await;
         let broker = self.0.broker();
         let name = StrBytes::from_string(topic.to_owned());
         let named = Named {
@@ -150,7 +159,8 @@ impl Site {
             received: Duration::ZERO,
             admitted: Admitted::default(),
         };
-        let staged = broker.call(&context, ApiRequest::Produce(Box::new(request)));
+        let request = ApiRequest::Produce(Box::new(request));
+        let staged = broker.call(&context, request).await;
         let Staged::Later(answer) = staged else {
             panic!("{staged:?}");
         };

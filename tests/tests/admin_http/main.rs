@@ -2,5 +2,6 @@
 
 #![allow(missing_docs, reason = "a test")]
 
+mod actions;
 mod kit;
 mod reading;
