@@ -27,6 +27,8 @@ use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
 use crate::features::{TRANSACTION_VERSION, transaction_version};
+use crate::txns::history::History;
+use crate::txns::hold::Holds;
 use crate::txns::{self, NodeHomes, QueuePasses, start_passes};
 
 /// Where records are kept.
@@ -132,6 +134,10 @@ pub struct Running {
     pub broker: Arc<Broker>,
     /// Its place in the cluster.
     pub node: ClusterNode,
+    /// What became of transactions.
+    pub history: Arc<History>,
+    /// Markers that are held on purpose.
+    pub holds: Arc<Holds>,
 }
 
 impl Running {
@@ -206,11 +212,15 @@ impl Running {
             version: i8::try_from(version).unwrap_or(0),
             ..config.broker.txns.clone()
         };
+        let history = History::start(&env, node.volume(), node.txn_slots());
+        let holds = Holds::new(&env);
+        let ports = txns::ports(ids, fences.clone(), &passes, history.clone());
+        let ports = holds.around(ports);
         let txns = Txns::start(
             &env,
             txn_config,
             &files,
-            txns::ports(ids, fences.clone(), &passes),
+            ports,
             u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
             node.txn_slots(),
         );
@@ -232,7 +242,12 @@ impl Running {
         let broker = Broker::start(parts).await;
         passes.markers.bind(&broker);
         start_passes(&broker, passes);
-        Ok(Self { broker, node })
+        Ok(Self {
+            broker,
+            node,
+            history,
+            holds,
+        })
     }
 
     /// Whether a later process owns what this one owned.

@@ -145,7 +145,19 @@ const KEYS: &[Key] = &[
         "admin.listen",
         Kind::Text,
         "127.0.0.1:9644",
-        "Health and metrics over HTTP. Loopback only: it has no authentication.",
+        "Health, metrics and transactions over HTTP. Another address than loopback needs a token.",
+    ),
+    used(
+        "admin.token.file",
+        Kind::Text,
+        "",
+        "A file with the token, 16 to 1024 bytes, that callers of the admin port must show.",
+    ),
+    used(
+        "enable.faults",
+        Kind::Bool,
+        "false",
+        "Lets callers of the admin port inject faults. For tests.",
     ),
     Key {
         aliases: &["log.dir", "data.dir"],

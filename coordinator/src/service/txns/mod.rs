@@ -12,6 +12,7 @@ mod look;
 mod passes;
 mod ports;
 mod slot;
+mod visit;
 mod writers;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ pub use self::ports::{
     ProducerIdSource, TxnPorts,
 };
 use self::slot::Slot;
+pub use self::visit::{SlotGap, SlotState};
 pub use self::writers::TxnCounters;
 use self::writers::{WRITERS, WriteQueue, Writer};
 use crate::machine::txn::{
