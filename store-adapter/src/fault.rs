@@ -24,11 +24,13 @@ pub enum Fault {
     OffsetBeforeDurable,
     /// The file of a group is not read when its slot is taken over.
     OffsetsNotRead,
+    /// A journal file that was written anew takes the old one's place before it is durable.
+    DraftNotSynced,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 10] = [
+    pub const ALL: [Fault; 11] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -39,6 +41,7 @@ impl Fault {
         Fault::BlockBeforeDurable,
         Fault::OffsetBeforeDurable,
         Fault::OffsetsNotRead,
+        Fault::DraftNotSynced,
     ];
 }
 

@@ -18,6 +18,7 @@ mod payload;
 mod queue;
 mod reader;
 mod recovery;
+mod rewrite;
 mod roll;
 mod round;
 mod scan;
@@ -64,6 +65,12 @@ pub struct JournalCounters {
     pub rounds: AtomicU64,
     /// Bytes that they wrote, frames included.
     pub bytes: AtomicU64,
+    /// Closed journal files that were written anew without what nobody needs any more.
+    pub rewrites: AtomicU64,
+    /// Bytes that this wrote.
+    pub rewritten_bytes: AtomicU64,
+    /// Bytes of the volume that rewriting and unlinking of journal files gave back.
+    pub freed_bytes: AtomicU64,
     /// Journal files in which something was found damaged.
     damaged: Mutex<BTreeSet<String>>,
 }
@@ -75,6 +82,11 @@ impl JournalCounters {
     /// Journal files that were found damaged, by path; the first thousand.
     pub fn damaged_files(&self) -> Vec<String> {
         self.damaged.lock().iter().cloned().collect()
+    }
+
+    /// Whether a file is known to be damaged.
+    fn is_damaged(&self, path: &str) -> bool {
+        self.damaged.lock().contains(path)
     }
 
     /// Notes a damaged file; whether it was not known to be.

@@ -68,7 +68,7 @@ pub(crate) struct Current {
 #[derive(Debug)]
 pub(crate) struct Opened {
     /// The claim.
-    pub(crate) claim: Claim,
+    pub(crate) claim: Arc<Claim>,
     /// The catalogue.
     pub(crate) table: Table,
     /// Where the logs' batches lie.
@@ -234,7 +234,7 @@ async fn recover(
     }
     request.files.add_handle(own, Arc::clone(file));
     Ok(Opened {
-        claim,
+        claim: Arc::new(claim),
         table,
         indexes,
         current,
@@ -363,9 +363,9 @@ fn index_logs(
 ) -> (BTreeMap<LogId, LogIndex>, BTreeMap<FileId, usize>) {
     let mut indexes: BTreeMap<LogId, LogIndex> = BTreeMap::new();
     for read in reads {
-        let end_lsn = read.first_lsn.saturating_add(read.data_end);
         for (log, extents) in &read.index.logs {
-            let Some(entry) = table.get(log).filter(|entry| end_lsn > entry.birth) else {
+            let born = |birth| read.end_lsn > birth;
+            let Some(entry) = table.get(log).filter(|entry| born(entry.birth)) else {
                 continue;
             };
             if let Some(segment) = Segment::of(read.id, extents)
@@ -405,14 +405,13 @@ async fn begin_own(
     table: &Table,
     reads: &[Read],
 ) -> Result<Current, StoreError> {
-    let ends = reads
-        .iter()
-        .map(|read| read.first_lsn.saturating_add(read.data_end));
+    let ends = reads.iter().map(|read| read.end_lsn);
     let before = reads.iter().rev().find(|read| read.id.epoch == own.epoch);
     let header = FileHeader {
         id: own,
         first_lsn: ends.max().unwrap_or(0),
         previous_len: before.map_or(0, |read| read.data_end),
+        rewritten: None,
     };
     let begun = begin_file(volume, file, header, table).await;
     begun.map_err(|error| volume_error(&error))

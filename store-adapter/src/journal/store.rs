@@ -242,6 +242,7 @@ async fn run_shard(
     opened: Reply<ShardInfo>,
 ) {
     let known = parts.known.lock().clone();
+    let (runtime, rewriter_of) = (Arc::clone(&parts.env.runtime), shard.id);
     let request = Request {
         files: &parts.files,
         owned: &owned,
@@ -260,7 +261,14 @@ async fn run_shard(
             parts.known.lock().retain(|id, _| there(id));
             let writer = Writer::new(parts, shard, state);
             super::queue::answer(opened, Ok(info));
+            let garbage = Arc::clone(&writer.garbage);
+            let rewriter = Box::pin(writer.rewriter().run());
+            let name = format!("journal-space-{}", rewriter_of.0);
+            let rewriting = runtime.spawn_io(&name, rewriter);
             writer.run(dead, keep).await;
+            // Whoever opens the shard next finds nothing of it under way.
+            garbage.ended.cancel();
+            rewriting.await;
         }
         Err(error) => {
             shard.queue.close(&error);

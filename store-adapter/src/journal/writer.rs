@@ -17,6 +17,7 @@ use super::index::{Changes, IndexChange};
 use super::keeper::Job;
 use super::queue::{Command, Queued, answer};
 use super::recovery::{Current, Opened};
+use super::rewrite::{Garbage, Rewriter};
 use super::round::{Encoded, Pending, Plan};
 use super::shard::{Log, Registry, Shard};
 use super::table::{Entry, Table, to_catalogue};
@@ -55,7 +56,9 @@ pub(crate) struct Parts {
 pub(crate) struct Writer {
     pub(super) parts: Parts,
     pub(super) shard: Arc<Shard>,
-    pub(super) claim: Claim,
+    pub(super) claim: Arc<Claim>,
+    /// What is told to whoever gives space back.
+    pub(super) garbage: Arc<Garbage>,
     pub(super) table: Table,
     pub(super) logs: BTreeMap<LogId, Arc<Log>>,
     pub(super) current: Current,
@@ -94,6 +97,7 @@ impl Writer {
         parts.registry.remove_shard(shard.id);
         parts.registry.insert(logs.values().cloned());
         Self {
+            garbage: Arc::new(Garbage::new(Arc::clone(&opened.current.file))),
             parts,
             shard,
             claim: opened.claim,
@@ -106,6 +110,19 @@ impl Writer {
             unsure: BTreeSet::new(),
             dirty: BTreeSet::new(),
             dirty_bytes: 0,
+        }
+    }
+
+    /// Who gives the shard's space back, until [`Garbage::ended`].
+    pub(crate) fn rewriter(&self) -> Rewriter {
+        Rewriter {
+            env: self.parts.env.clone(),
+            config: self.parts.config.clone(),
+            files: Arc::clone(&self.parts.files),
+            registry: Arc::clone(&self.parts.registry),
+            shard: Arc::clone(&self.shard),
+            claim: Arc::clone(&self.claim),
+            garbage: Arc::clone(&self.garbage),
         }
     }
 
@@ -304,6 +321,7 @@ impl Writer {
 
     async fn publish(&mut self, plan: Plan, encoded: Option<Encoded>) {
         let mut dead = Vec::new();
+        let mut freed = false;
         let changes = plan.staged.into_changes();
         for (id, change) in &changes {
             let replaced = match (self.table.get(id), change) {
@@ -312,6 +330,7 @@ impl Writer {
             };
             if replaced {
                 dead.extend(self.forget(*id));
+                freed = true;
             }
             if let Some(entry) = change
                 && !self.logs.contains_key(id)
@@ -336,6 +355,7 @@ impl Writer {
                     std::mem::replace(bounds, entry.bounds) != entry.bounds
                 });
                 if before.start != entry.bounds.start {
+                    freed = true;
                     let files = log.index.write().drop_below(entry.bounds.start);
                     dead.extend(unreferenced(&mut self.refs, files));
                 }
@@ -347,6 +367,9 @@ impl Writer {
                 Pending::Done(reply) => answer(reply, Ok(())),
                 Pending::Acquired(log, reply) => answer(reply, self.state(log)),
             }
+        }
+        if freed {
+            self.garbage.more.notify_one();
         }
         self.remove_files(dead).await;
         if self.dirty_bytes >= CHECKPOINT_BYTES.min(self.parts.config.segment_bytes / 4) {
@@ -421,13 +444,16 @@ impl Writer {
     }
 
     pub(super) async fn remove_files(&mut self, files: Vec<FileId>) {
+        let unsynced = self.parts.config.flush == FlushPolicy::Os;
         for file in files {
             let before = file.seq.checked_sub(1).map(|seq| FileId { seq, ..file });
             if before.is_some_and(|before| self.unsure.contains(&before)) {
                 // Its header tells how long the file before it is. The next owner removes both.
                 continue;
             }
-            self.keep(Job::Remove(file)).await;
+            // What made it needless must not be taken back by a power cut.
+            let behind = unsynced.then(|| Arc::clone(&self.current.file));
+            self.keep(Job::Remove(file, behind)).await;
         }
     }
 

@@ -11,6 +11,7 @@
 mod faults;
 mod index;
 mod newest;
+mod rewrite;
 mod space;
 mod support;
 mod torn;
