@@ -142,6 +142,7 @@ impl FileHeader {
 
     /// Lsn behind the file, whose data ends at `data_end`.
     pub(crate) fn end_lsn(&self, data_end: u64) -> u64 {
-        self.first_lsn.saturating_add(self.rewritten.unwrap_or(data_end))
+        self.first_lsn
+            .saturating_add(self.rewritten.unwrap_or(data_end))
     }
 }

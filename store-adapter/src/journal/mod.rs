@@ -15,6 +15,7 @@ mod index;
 mod keeper;
 mod newest;
 mod payload;
+mod pieces;
 mod queue;
 mod reader;
 mod recovery;
@@ -44,7 +45,7 @@ use parking_lot::Mutex;
 use crate::ids::BrokerId;
 use crate::store::{Durability, StoreError};
 use crate::volume::owned::OwnedError;
-use crate::volume::{SpaceWatch, VolumeError};
+use crate::volume::{Reserve, SpaceWatch, VolumeError};
 
 /// When a commit is acknowledged (`flush.policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,6 +119,8 @@ pub struct JournalConfig {
     pub counters: Arc<JournalCounters>,
     /// Is told when there is no space for a commit.
     pub space: Option<SpaceWatch>,
+    /// Room that appends leave on the volume. Default none.
+    pub reserve: Reserve,
 }
 
 impl Default for JournalConfig {
@@ -132,6 +135,7 @@ impl Default for JournalConfig {
             round_groups: 1024,
             counters: Arc::default(),
             space: None,
+            reserve: Reserve::None,
         }
     }
 }

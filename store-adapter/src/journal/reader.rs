@@ -12,10 +12,11 @@ use super::extents::{Extent, FileIndex, Place, from_offset};
 use super::file::{FileId, Seed};
 use super::files::{Files, path};
 use super::frame::{self, Check, FRAME_HEADER_LEN, Frame, Kind};
+use super::pieces::pieces;
 use super::queue::{Reply, answer};
 use super::shard::Log;
 use crate::ids::LogId;
-use crate::store::{Bounds, StoreError, StoredBatch};
+use crate::store::{Bounds, Piece, StoreError, StoredBatch};
 use crate::volume::VolumeError;
 
 /// Jobs that may wait for one reader; more wait where they are asked.
@@ -49,6 +50,8 @@ pub(crate) enum Job {
     Read(Arc<Log>, Range, Reply<Vec<StoredBatch>>),
     /// The first batch with a timestamp.
     Find(Arc<Log>, i64, Reply<Option<StoredBatch>>),
+    /// Pieces from an offset on, and how many bytes of them.
+    Pieces(Arc<Log>, i64, u64, Reply<Vec<Piece>>),
 }
 
 /// Reads until nobody can ask any more.
@@ -63,6 +66,11 @@ pub(crate) async fn run(files: Arc<Files>, mut jobs: mpsc::Receiver<Job>) {
             Job::Find(log, time, reply) => {
                 if !reply.is_closed() {
                     answer(reply, find(&files, &log, time).await);
+                }
+            }
+            Job::Pieces(log, from, bytes, reply) => {
+                if !reply.is_closed() {
+                    answer(reply, pieces(&files, &log, from, bytes).await);
                 }
             }
         }
@@ -186,7 +194,10 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
 }
 
 /// The index of a closed file, and which content of the file it is of.
-async fn index_of(files: &Files, file: FileId) -> Result<(u32, Arc<FileIndex>), StoreError> {
+pub(crate) async fn index_of(
+    files: &Files,
+    file: FileId,
+) -> Result<(u32, Arc<FileIndex>), StoreError> {
     for _ in 0..RETRIES_MAX {
         let (version, _) = files.version(file);
         let index = files.index(file).await;
@@ -395,7 +406,7 @@ fn read_error(error: &VolumeError) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }
 
-fn missing(log: &Log, offset: i64) -> StoreError {
+pub(crate) fn missing(log: &Log, offset: i64) -> StoreError {
     StoreError::Corrupt {
         path: super::files::journal_dir(log.shard.id).to_string(),
         why: format!("no place is known for offset {offset} of {}", log.id),

@@ -186,7 +186,9 @@ impl Rewriter {
             let free = !pinned.contains(&id) && !left_alone.contains(&id);
             (worth && free && !self.files.is_damaged(id)).then_some((freed, id, closed))
         });
-        freed.max_by_key(|(freed, id, _)| (*freed, *id)).map(|(_, id, closed)| (id, closed))
+        freed
+            .max_by_key(|(freed, id, _)| (*freed, *id))
+            .map(|(_, id, closed)| (id, closed))
     }
 
     async fn rewrite(&self, id: FileId, closed: Closed) -> Result<(), Failed> {
@@ -301,7 +303,11 @@ impl Rewriter {
         if let Err(error) = self.files.hold(id).await {
             self.claim.abandon(draft).await;
             // It is gone: nobody needs it any more.
-            return if error.is_not_found() { Ok(()) } else { Err(error.into()) };
+            return if error.is_not_found() {
+                Ok(())
+            } else {
+                Err(error.into())
+            };
         }
         let before = self.files.closed_len(id);
         match self.claim.put(draft, &path(id)).await {

@@ -21,8 +21,8 @@ use super::{JournalConfig, keeper};
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::runtime::{BoxFuture, Env};
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, ShardInfo, StoreError,
-    StoreFuture, StoredBatch,
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo,
+    StoreError, StoreFuture, StoredBatch,
 };
 use crate::volume::Volume;
 use crate::volume::owned::OwnedFiles;
@@ -375,6 +375,23 @@ impl LogStore for JournalStore {
             let job = |reply| reader::Job::Find(log, timestamp_ms, reply);
             reader::ask(self.reader()?, job).await
         })
+    }
+
+    fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {
+        Box::pin(async move {
+            let log = self.log(id)?;
+            reader::bounds_for(&log, from)?;
+            let job = |reply| reader::Job::Pieces(log, from, min_bytes, reply);
+            reader::ask(self.reader()?, job).await
+        })
+    }
+
+    fn size(&self, id: LogId) -> Option<u64> {
+        let log = self.registry.get(id)?;
+        log.check().ok()?;
+        let start = log.bounds.borrow().start;
+        let size = log.index.read().bytes_from(start);
+        Some(size)
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -26,8 +26,8 @@ use crate::fault::{Fault, planted};
 use crate::ids::LogId;
 use crate::runtime::Env;
 use crate::store::{LogState, StoreError};
-use crate::volume::VolumeError;
 use crate::volume::owned::{Claim, OwnedError};
+use crate::volume::{Reserve, VolumeError};
 
 /// Space that is reserved ahead, bytes: a full disk is then found before anything is written.
 const RESERVE_STEP: u64 = 8 << 20;
@@ -161,8 +161,13 @@ impl Writer {
             return;
         }
         let last = taken.last().map_or(0, |queued| queued.number);
+        let full = self.no_room_for(&taken).await;
         let mut plan = Plan::default();
         for queued in taken {
+            if let Some(error) = full.as_ref().filter(|_| queued.command.append_bytes() > 0) {
+                queued.command.refuse(error.clone());
+                continue;
+            }
             let max = self.parts.config.max_append;
             let failed = |log| self.failed.get(&log).copied().unwrap_or(0);
             plan.add(&self.table, queued, max, failed);
@@ -183,6 +188,27 @@ impl Writer {
                 tracing::warn!(%error, "cannot begin a journal file");
             }
         }
+    }
+
+    /// Why appends are refused though the disk is not full yet. What is reserved already is used
+    /// up first; what deletes goes on.
+    async fn no_room_for(&self, taken: &[Queued]) -> Option<StoreError> {
+        let bytes = taken.iter().map(|queued| queued.command.append_bytes());
+        let bytes: usize = bytes.sum();
+        let end = self.current.position.saturating_add(bytes as u64);
+        let reserve = self.parts.config.reserve;
+        if bytes == 0 || end <= self.current.allocated || reserve == Reserve::None {
+            return None;
+        }
+        let space = self.parts.files.volume().space().await;
+        if !space.is_ok_and(|space| reserve.is_touched(space)) {
+            return None;
+        }
+        let path = path(self.current.id).to_string();
+        if let Some(space) = &self.parts.config.space {
+            space.refused(&path);
+        }
+        Some(StoreError::Full { path })
     }
 
     async fn commit(&mut self, mut plan: Plan) {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use store_adapter::ids::LeaderEpoch;
-use store_adapter::journal::{FlushPolicy, JournalConfig, JournalCounters, JournalStore, MemoryIndex};
+use store_adapter::journal::{
+    FlushPolicy, JournalConfig, JournalCounters, JournalStore, MemoryIndex,
+};
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::{LogStore, Op, StoredBatch};
 use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
@@ -18,7 +20,10 @@ const FAST: i64 = 40;
 const EACH: i64 = 4;
 
 /// A store that counts, on a mount.
-fn counting(volume: &MemoryVolume, flush: FlushPolicy) -> (Arc<JournalStore>, Arc<JournalCounters>) {
+fn counting(
+    volume: &MemoryVolume,
+    flush: FlushPolicy,
+) -> (Arc<JournalStore>, Arc<JournalCounters>) {
     let counters = Arc::new(JournalCounters::default());
     let config = JournalConfig {
         counters: Arc::clone(&counters),
@@ -169,9 +174,16 @@ async fn crash_at(steps: u64, behind: bool, seed: u64) -> bool {
         }
         let taker = store_on(&volume, &Arc::new(MemoryIndex::new()));
         let info = open(&taker, instance).await.unwrap();
-        assert_eq!(info.damaged, [], "step {steps}, behind {behind}, seed {seed}");
+        assert_eq!(
+            info.damaged,
+            [],
+            "step {steps}, behind {behind}, seed {seed}"
+        );
         let found = both(&taker).await;
-        assert_eq!(found, expected, "step {steps}, behind {behind}, seed {seed}");
+        assert_eq!(
+            found, expected,
+            "step {steps}, behind {behind}, seed {seed}"
+        );
         taker.close().await.unwrap();
     }
     counters.rewrites.load(Ordering::SeqCst) < 3
@@ -239,7 +251,10 @@ struct HoldRename {
 
 impl StepHook for HoldRename {
     fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
-        let over = step.to.as_ref().is_some_and(|to| to.as_str().ends_with(".log"));
+        let over = step
+            .to
+            .as_ref()
+            .is_some_and(|to| to.as_str().ends_with(".log"));
         if step.op != StepOp::Rename || !over {
             return Box::pin(std::future::ready(StepOutcome::Proceed));
         }
