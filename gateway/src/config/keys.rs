@@ -3,10 +3,10 @@
 //! Kafka's keys keep Kafka's names, and its defaults unless the row says otherwise.
 
 mod lookup;
+mod retention;
+mod unused;
 
 pub use lookup::{closest, find, ignored_because};
-
-use super::ignored::{NO_CLASSES, NO_RECOMPRESSION, NO_THREADS, PLAINTEXT};
 
 /// What a value may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,31 @@ const fn ignored(name: &'static str, why: &'static str) -> Key {
 }
 
 /// Keys with a row of their own, in the order of the docs.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[Key] = &joined::<{ USED.len() + retention::ROWS.len() + unused::ROWS.len() }>([
+    USED,
+    retention::ROWS,
+    unused::ROWS,
+]);
+
+#[allow(
+    clippy::indexing_slicing,
+    reason = "while compiling, where it can't fail later"
+)]
+const fn joined<const N: usize>(tables: [&[Key]; 3]) -> [Key; N] {
+    let mut all = [used("", Kind::Any, "", ""); N];
+    let (mut table, mut at) = (0, 0);
+    while table < tables.len() {
+        let mut row = 0;
+        while row < tables[table].len() {
+            all[at] = tables[table][row];
+            (row, at) = (row + 1, at + 1);
+        }
+        table += 1;
+    }
+    all
+}
+
+const USED: &[Key] = &[
     Key {
         aliases: &["broker.id"],
         ..used(
@@ -416,68 +440,5 @@ pub const KEYS: &[Key] = &[
         Kind::Text,
         "info",
         "What is logged, in the form `level` or `target=level,...`.",
-    ),
-    ignored(
-        "log.segment.bytes",
-        "records lie in a journal of all partitions, whose files `journal.segment.bytes` sizes",
-    ),
-    ignored(
-        "default.replication.factor",
-        "the store replicates or does not; topics report one replica per live broker",
-    ),
-    ignored(
-        "min.insync.replicas",
-        "an acknowledgement already means what `flush.policy` says",
-    ),
-    ignored("delete.topic.enable", "topics can always be deleted"),
-    ignored(
-        "inter.broker.listener.name",
-        "brokers do not connect to each other",
-    ),
-    ignored(
-        "security.inter.broker.protocol",
-        "brokers do not connect to each other",
-    ),
-    ignored("process.roles", "every broker can be the controller"),
-    ignored(
-        "authorizer.class.name",
-        "there are no access rules: every client may do everything",
-    ),
-    ignored(
-        "queued.max.requests",
-        "`queued.max.request.bytes` bounds what waits",
-    ),
-    ignored("background.threads", NO_THREADS),
-    ignored("compression.gzip.level", NO_RECOMPRESSION),
-    ignored("compression.lz4.level", NO_RECOMPRESSION),
-    ignored("compression.zstd.level", NO_RECOMPRESSION),
-    ignored("broker.rack", "there are no replicas to place"),
-    ignored("reserved.broker.max.id", "node ids are always given"),
-    ignored("broker.id.generation.enable", "node ids are always given"),
-    ignored(
-        "unclean.leader.election.enable",
-        "there is no replica that could lag",
-    ),
-    ignored("metric.reporters", "metrics are served on the admin port"),
-    ignored(
-        "request.timeout.ms",
-        "there are no requests between brokers",
-    ),
-    ignored("create.topic.policy.class.name", NO_CLASSES),
-    ignored("alter.config.policy.class.name", NO_CLASSES),
-    ignored("principal.builder.class", NO_CLASSES),
-    ignored("connection.failed.authentication.delay.ms", PLAINTEXT),
-    ignored("connections.max.reauth.ms", PLAINTEXT),
-    ignored(
-        "max.connection.creation.rate",
-        "connections are limited by number only",
-    ),
-    ignored(
-        "max.connections.per.ip.overrides",
-        "one limit holds for every address",
-    ),
-    ignored(
-        "max.request.partition.size.limit",
-        "requests are limited by bytes",
     ),
 ];

@@ -18,6 +18,7 @@ mod lane;
 mod marker;
 mod open;
 mod read;
+mod retention;
 mod snapshot;
 #[cfg(test)]
 mod testing;
@@ -41,6 +42,7 @@ pub use error::{AppendError, ReadError};
 pub use lane::Lane;
 pub use marker::Marker;
 pub use read::{Isolation, ListedOffset, ReadOutcome};
+pub use retention::{Held, Judge, RetentionRules};
 pub use snapshot::{PartitionSnapshot, SnapshotFiles};
 pub use trim::TrimError;
 
