@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use gateway::config::{ConfigError, Origin, Settings, read_environment, read_file};
 
 use super::group::Group;
+use super::store::Store;
 
 /// Kafka protocol gateway in front of a log store.
 #[derive(Debug, Parser)]
@@ -23,6 +24,8 @@ pub(super) enum Command {
     Serve(Serve),
     /// Consumer groups of a cluster
     Group(Group),
+    /// The store of a broker that does not run
+    Store(Store),
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -112,7 +115,7 @@ mod tests {
         let arguments = std::iter::once(&"fencepost").chain(arguments);
         match Arguments::try_parse_from(arguments).unwrap().command() {
             Command::Serve(serve) => serve,
-            Command::Group(group) => panic!("{group:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

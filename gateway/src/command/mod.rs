@@ -9,6 +9,7 @@ mod client;
 mod group;
 mod logging;
 mod output;
+mod store;
 
 use std::future::Future;
 use std::io::{self, Write};
@@ -31,6 +32,7 @@ pub(crate) fn run() -> ExitCode {
     let arguments = match Arguments::parse().command() {
         Command::Serve(serve) => serve,
         Command::Group(group) => return ask(group.run()),
+        Command::Store(store) => return output::finish(store.run()),
     };
     let configured = arguments.settings(std::env::vars()).and_then(|settings| {
         let config = Config::new(&settings)?;

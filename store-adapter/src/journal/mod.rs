@@ -14,6 +14,7 @@ mod frame;
 mod index;
 mod keeper;
 mod newest;
+mod offline;
 mod payload;
 mod pieces;
 mod queue;
@@ -32,6 +33,7 @@ mod table;
 mod writer;
 
 pub use index::{IndexChange, IndexError, IndexStore, MemoryIndex};
+pub use offline::{Finding, OfflineFile, OfflineLog, OfflineShard, shards};
 #[cfg(feature = "sled")]
 pub use sled_index::SledIndex;
 pub use store::JournalStore;

@@ -101,7 +101,11 @@ pub(crate) fn bounds_for(log: &Log, from: i64) -> Result<Bounds, StoreError> {
     Ok(bounds)
 }
 
-async fn read(files: &Files, log: &Log, range: Range) -> Result<Vec<StoredBatch>, StoreError> {
+pub(crate) async fn read(
+    files: &Files,
+    log: &Log,
+    range: Range,
+) -> Result<Vec<StoredBatch>, StoreError> {
     let bounds = bounds_for(log, range.from)?;
     let upto = range.upto.min(bounds.end);
     let mut taken = Taken {

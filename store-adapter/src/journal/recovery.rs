@@ -26,7 +26,7 @@ use crate::volume::owned::{Area, Claim, OwnedFiles, PresentOwner};
 use crate::volume::{Volume, VolumeError, VolumeFile};
 
 /// Largest `seals.json` that is read, bytes: some 100,000 files.
-const SEALS_MAX: u64 = 8 << 20;
+pub(crate) const SEALS_MAX: u64 = 8 << 20;
 /// How many names are tried for the own file.
 const CREATE_TRIES: u64 = 1000;
 
@@ -138,7 +138,10 @@ async fn refuse_newer(volume: &Arc<dyn Volume>, shard: ShardId) -> Result<(), St
 }
 
 /// The journal files of a shard, in order.
-async fn list(volume: &Arc<dyn Volume>, shard: ShardId) -> Result<Vec<FileId>, StoreError> {
+pub(crate) async fn list(
+    volume: &Arc<dyn Volume>,
+    shard: ShardId,
+) -> Result<Vec<FileId>, StoreError> {
     let names = match volume.list(&journal_dir(shard)).await {
         Ok(names) => names,
         Err(error) if error.is_not_found() => Vec::new(),
@@ -298,7 +301,7 @@ async fn write_seals(
 }
 
 /// The newest file that begins with a whole checkpoint: the catalogue is replayed from there.
-async fn newest_checkpoint(sources: &[Source]) -> Result<Option<FileId>, StoreError> {
+pub(crate) async fn newest_checkpoint(sources: &[Source]) -> Result<Option<FileId>, StoreError> {
     for source in sources.iter().rev() {
         match source.has_checkpoint().await {
             Ok(true) => return Ok(Some(source.id)),
@@ -356,7 +359,7 @@ async fn make_durable(
 }
 
 /// Gives every log its places, and marks those damaged of which something is missing.
-fn index_logs(
+pub(crate) fn index_logs(
     shard: ShardId,
     table: &mut Table,
     reads: &[Read],

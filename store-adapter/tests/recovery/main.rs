@@ -8,7 +8,9 @@
     reason = "tests fail by panicking"
 )]
 
+mod failing;
 mod faults;
+mod flips;
 mod index;
 mod newest;
 mod rewrite;
