@@ -29,7 +29,13 @@ const REGISTRATION_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Store {
     /// The data directory (log.dirs)
-    #[arg(long, value_name = "DIR", global = true, default_value = "data")]
+    #[arg(
+        id = "store-dir",
+        long = "data-dir",
+        value_name = "DIR",
+        global = true,
+        default_value = "data"
+    )]
     data_dir: PathBuf,
     /// Read also while a broker runs: what is read is then of no moment in particular, and files
     /// may go while they are read
