@@ -159,8 +159,7 @@ stored bytes are sent as they are.";
                 "Several groups from v8; v10 needs a newer schema than the decoder has.";
             FindCoordinator, 10, 0..=6, 0,
                 kp::FindCoordinatorRequest, kp::FindCoordinatorResponse,
-                "Groups: the owner of the group's slot. \
-No coordinator of transactional ids yet: 15.";
+                "Groups and transactional ids: the owner of their slot. Share groups: 15.";
             JoinGroup, 11, 0..=9, 0, kp::JoinGroupRequest, kp::JoinGroupResponse,
                 "Classic protocol: member ids first (KIP-394), static members (KIP-345), \
 skip_assignment (KIP-814).";
@@ -185,10 +184,27 @@ Kafka never answers it.";
                 "The log's start moves durably; space follows.";
             InitProducerId, 22, 0..=5, 0,
                 kp::InitProducerIdRequest, kp::InitProducerIdResponse,
-                "Without a transactional id: a fresh id, epoch 0.";
+                "An open transaction is aborted first, which is waited for up to 100 ms before the \
+answer is 51. Without a transactional id: a fresh id, epoch 0.";
             OffsetForLeaderEpoch, 23, 2..=4, 2,
                 kp::OffsetForLeaderEpochRequest, kp::OffsetForLeaderEpochResponse,
                 "The log's batches are the history of epochs.";
+            AddPartitionsToTxn, 24, 0..=5, 0,
+                kp::AddPartitionsToTxnRequest, kp::AddPartitionsToTxnResponse,
+                "v4 and v5 are for brokers: accepted from loopback only, 31 otherwise.";
+            AddOffsetsToTxn, 25, 0..=4, 0,
+                kp::AddOffsetsToTxnRequest, kp::AddOffsetsToTxnResponse,
+                "The group is part of the transaction, durably.";
+            EndTxn, 26, 0..=5, 0, kp::EndTxnRequest, kp::EndTxnResponse,
+                "Answered when every marker and decision is durable, here or queued; 15 after 2 s, \
+and it stays decided.";
+            WriteTxnMarkers, 27, 1..=1, 1,
+                kp::WriteTxnMarkersRequest, kp::WriteTxnMarkersResponse,
+                "From loopback only, 31 otherwise; 51 while the coordinator has decided and not \
+finished. v2 needs a newer schema than the decoder has.";
+            TxnOffsetCommit, 28, 0..=5, 0,
+                kp::TxnOffsetCommitRequest, kp::TxnOffsetCommitResponse,
+                "Fsynced before it is answered; seen when the transaction commits.";
             DescribeConfigs, 32, 1..=4, 1,
                 kp::DescribeConfigsRequest, kp::DescribeConfigsResponse,
                 "Topics and this broker, with every topic config that Kafka lists.";
@@ -214,13 +230,19 @@ Kafka never answers it.";
                 "Not of topics that a member is subscribed to: 86.";
             UpdateFeatures, 57, 0..=2, 0,
                 kp::UpdateFeaturesRequest, kp::UpdateFeaturesResponse,
-                "No feature can be finalized yet: 95.";
+                "`transaction.version`, 0 to 2; durable and in force before the answer.";
             DescribeCluster, 60, 0..=2, 0,
                 kp::DescribeClusterRequest, kp::DescribeClusterResponse,
                 "One broker, which is its own controller.";
             DescribeProducers, 61, 0..=0, 0,
                 kp::DescribeProducersRequest, kp::DescribeProducersResponse,
                 "What partitions know of their producers.";
+            DescribeTransactions, 65, 0..=0, 0,
+                kp::DescribeTransactionsRequest, kp::DescribeTransactionsResponse,
+                "Groups as partitions of `__consumer_offsets`; what is owed is shown as prepared.";
+            ListTransactions, 66, 0..=2, 0,
+                kp::ListTransactionsRequest, kp::ListTransactionsResponse,
+                "By state, producer id, from v1 duration, from v2 pattern (KIP-1152).";
             DescribeTopicPartitions, 75, 0..=0, 0,
                 kp::DescribeTopicPartitionsRequest, kp::DescribeTopicPartitionsResponse,
                 "Pages of at most 2000 partitions.";

@@ -6,10 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coordinator::service::cluster::{ClusterNode, NodeConfig, NodeStatus, StartError};
+use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
+use coordinator::service::fences::{FenceFiles, Fences};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
-use coordinator::service::txns::{SlotFiles, Txns};
+use coordinator::service::txns::{SlotFiles, TxnConfig, Txns};
 use coordinator::volume::format::Listener;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::{
@@ -24,7 +25,8 @@ use store_adapter::volume::{Reserve, SpaceWatch, Volume};
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
-use crate::txns;
+use crate::features::{TRANSACTION_VERSION, transaction_version};
+use crate::txns::{self, LocalMarkers, start_passes};
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,12 +199,20 @@ impl Running {
         let (view, slots) = (node.watch_view(), node.group_slots());
         let offsets = Offsets::start(&env, &groups, &files, view, slots);
         let producer_ids = Arc::new(ProducerIds::start(&env, config.broker_id, block_file));
+        let fences = start_fences(&env, &node, &config.broker).await;
+        let markers = Arc::new(LocalMarkers::default());
         let files: Arc<dyn SlotFiles> = node.txn_files();
+        let ids = Arc::clone(&producer_ids);
+        let version = transaction_version(&node.view().features);
+        let txn_config = TxnConfig {
+            version: i8::try_from(version).unwrap_or(0),
+            ..config.broker.txns.clone()
+        };
         let txns = Txns::start(
             &env,
-            config.broker.txns.clone(),
+            txn_config,
             &files,
-            txns::ports(Arc::clone(&producer_ids), offsets.clone()),
+            txns::ports(&node, ids, offsets.clone(), fences.clone(), markers.clone()),
             u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
             node.txn_slots(),
         );
@@ -211,6 +221,7 @@ impl Running {
             groups,
             producer_ids,
             txns,
+            fences,
             env,
             id: config.broker_id,
             cluster_id: node.view().cluster_id.to_string(),
@@ -220,10 +231,10 @@ impl Running {
             store,
             snapshots: Arc::new(NodeSnapshots(node.clone())),
         };
-        Ok(Self {
-            broker: Broker::start(parts).await,
-            node,
-        })
+        let broker = Broker::start(parts).await;
+        markers.bind(&broker);
+        start_passes(&broker);
+        Ok(Self { broker, node })
     }
 
     /// Whether a later process owns what this one owned.
@@ -243,6 +254,16 @@ impl Running {
     }
 }
 
+/// The fences of every broker, in force before anything is served.
+async fn start_fences(env: &Env, node: &ClusterNode, config: &BrokerConfig) -> Fences {
+    let files: Arc<dyn FenceFiles> = node.fence_files();
+    let fences = Fences::start(env, files, config.producer_id_expiration_ms);
+    if let Err(error) = fences.poll().await {
+        tracing::error!(%error, "this broker publishes no fences until that is repaired");
+    }
+    fences
+}
+
 async fn start_node(
     env: &Env,
     outside: Outside,
@@ -253,6 +274,10 @@ async fn start_node(
         listeners: config.listeners.iter().map(registered).collect(),
         version: config.version.clone(),
         shards: config.shards,
+        features: Levels::from([(
+            TRANSACTION_VERSION.to_owned(),
+            config.broker.txns.version.into(),
+        )]),
     };
     ClusterNode::start(
         env.clone(),

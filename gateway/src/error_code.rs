@@ -2,12 +2,16 @@
 //! domain error: every match is exhaustive, so a new reason cannot be forgotten.
 
 mod groups;
+mod txns;
 mod validation;
+mod verification;
 
 use kafka_protocol::error::ResponseError;
 
 pub use groups::group;
+pub use txns::{marker, not_in_txn, stage, txn, txn_group, txn_of_broker, txn_offsets};
 pub use validation::{validate, validate_has_log_start};
+pub(crate) use verification::unverified;
 
 use crate::broker::{NoTopic, TopicError};
 use crate::partition::{AppendError, ReadError, TrimError};
@@ -22,7 +26,9 @@ pub fn append(error: &AppendError, version: i16) -> ResponseError {
         AppendError::StaleEpoch => ResponseError::InvalidProducerEpoch,
         AppendError::InvalidTxnState => ResponseError::InvalidTxnState,
         AppendError::InvalidRecord => ResponseError::InvalidRecord,
-        AppendError::UnknownTransactionalId => ResponseError::InvalidProducerIdMapping,
+        AppendError::Unverified => ResponseError::NotEnoughReplicas,
+        // Of markers only.
+        AppendError::CoordinatorFenced => ResponseError::TransactionCoordinatorFenced,
         AppendError::NotLeader => ResponseError::NotLeaderOrFollower,
         AppendError::Settling | AppendError::Uncertain | AppendError::TimedOut => {
             ResponseError::RequestTimedOut
@@ -41,7 +47,8 @@ pub fn has_log_start(error: &AppendError) -> bool {
         | AppendError::StaleEpoch
         | AppendError::InvalidTxnState
         | AppendError::InvalidRecord => true,
-        AppendError::UnknownTransactionalId
+        AppendError::Unverified
+        | AppendError::CoordinatorFenced
         | AppendError::NotLeader
         | AppendError::Settling
         | AppendError::Uncertain
@@ -84,7 +91,8 @@ pub fn unavailable_partition(error: &AppendError) -> ResponseError {
         | AppendError::StaleEpoch
         | AppendError::InvalidTxnState
         | AppendError::InvalidRecord
-        | AppendError::UnknownTransactionalId
+        | AppendError::Unverified
+        | AppendError::CoordinatorFenced
         | AppendError::NotLeader
         | AppendError::Settling
         | AppendError::Uncertain

@@ -1,5 +1,12 @@
 //! The features that the cluster offers and has finalized: the one table of them.
 
+use coordinator::service::cluster::FinalizedFeatures;
+
+/// The transaction protocol: 2 has epochs that grow with every transaction (KIP-890).
+pub const TRANSACTION_VERSION: &str = "transaction.version";
+/// Its highest level.
+pub const TRANSACTION_VERSION_MAX: i16 = 2;
+
 /// One feature (KIP-584).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feature {
@@ -23,8 +30,40 @@ pub struct Features {
 }
 
 impl Features {
-    /// The features of this version. None is finalized: clients use the dialects that need none.
-    pub fn current() -> Self {
-        Self::default()
+    /// The features of this version at the levels that the cluster has finalized.
+    pub fn of(finalized: &FinalizedFeatures) -> Self {
+        Self {
+            table: vec![Feature {
+                name: TRANSACTION_VERSION,
+                min: 0,
+                max: TRANSACTION_VERSION_MAX,
+                finalized: transaction_version(finalized),
+            }],
+            epoch: finalized.epoch,
+        }
+    }
+}
+
+/// The level of `transaction.version`, 0 to 2. A newer software may have left a higher one.
+pub fn transaction_version(finalized: &FinalizedFeatures) -> i16 {
+    let level = finalized.levels.get(TRANSACTION_VERSION);
+    level.map_or(0, |level| (*level).clamp(0, TRANSACTION_VERSION_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_those_of_the_cluster_as_far_as_they_are_known() {
+        for (level, known) in [(None, 0), (Some(0), 0), (Some(1), 1), (Some(9), 2)] {
+            let level = level.map(|level| (TRANSACTION_VERSION.to_owned(), level));
+            let finalized = FinalizedFeatures {
+                levels: level.into_iter().collect(),
+                epoch: 5,
+            };
+            let features = Features::of(&finalized);
+            assert_eq!((features.table[0].finalized, features.epoch), (known, 5));
+        }
     }
 }

@@ -23,9 +23,11 @@ use crate::wire::header::{self, PEEK_LEN, Peek};
 const UNIT: usize = 1024;
 /// Smallest buffer for a read.
 const READ_MIN: usize = 4 * 1024;
-/// Largest buffer that is reserved before its bytes have arrived, and largest that is reserved
-/// for a frame that has not begun.
+/// Largest buffer for a frame that has not begun.
 const READ_AHEAD_MAX: usize = 256 * 1024;
+/// Largest buffer that is reserved for an admitted frame before its bytes have arrived. What is
+/// reserved and not received is no memory in use.
+const WHOLE_MAX: usize = 4 * 1024 * 1024;
 /// Frames with no more than this missing are not watched for stalling.
 const STALL_MIN: usize = 64 * 1024;
 /// A frame must bring [`STALL_MIN`] bytes in this time, or gives back what it has not received.
@@ -282,12 +284,15 @@ impl FrameReader {
     fn make_room(&mut self, end: usize) {
         let len = self.buffer.len();
         let capacity = self.buffer.capacity();
-        if capacity > len && capacity >= end.min(READ_AHEAD_MAX) {
+        if capacity > len && capacity >= end.min(WHOLE_MAX) {
             return;
         }
         let target = match len {
-            0 if end <= LENGTH_LEN + PEEK_LEN => self.expected.clamp(READ_MIN, READ_AHEAD_MAX),
-            _ => end.max(READ_MIN).min(READ_AHEAD_MAX.max(2 * len)),
+            // A large one gets its own buffer once its length is known: little is read before, as
+            // all of that is copied.
+            0 if self.expected > READ_AHEAD_MAX => READ_MIN,
+            0 if end <= LENGTH_LEN + PEEK_LEN => self.expected.max(READ_MIN),
+            _ => end.max(READ_MIN).min(WHOLE_MAX.max(2 * len)),
         };
         let mut larger = BytesMut::with_capacity(target);
         larger.extend_from_slice(&self.buffer);

@@ -305,9 +305,8 @@ impl ApiService for Service {
         ctx: RequestContext,
         request: ApiRequest,
     ) -> BoxFuture<'static, Staged<ApiResponse>> {
-        // The first stage of every api of today waits for nothing.
         let broker = Arc::clone(&self.0);
-        Box::pin(async move { broker.call(&ctx, request) })
+        Box::pin(async move { broker.call(&ctx, request).await })
     }
 }
 

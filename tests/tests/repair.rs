@@ -86,6 +86,11 @@ async fn start(faults: &Arc<Faults>) -> Running {
             topic_defaults: TopicRules::default(),
             groups: GroupConfig::default(),
             txns: TxnConfig::default(),
+            txn_partition_verification: true,
+            txn_reap_interval: Duration::from_secs(10),
+            txn_expire_interval: Duration::from_hours(1),
+            txn_reconcile_interval: Duration::from_secs(10),
+            txn_poll_interval: Duration::from_secs(2),
             settings: Arc::default(),
         },
     };
@@ -124,7 +129,9 @@ async fn produce(broker: &Arc<Broker>, topic: &str, sequence: i32) -> (i16, i64)
         received: Duration::ZERO,
         admitted: Admitted::default(),
     };
-    let staged = broker.call(&context, ApiRequest::Produce(Box::new(request)));
+    let staged = broker
+        .call(&context, ApiRequest::Produce(Box::new(request)))
+        .await;
     let Staged::Later(answer) = staged else {
         panic!("{staged:?}");
     };

@@ -1,10 +1,12 @@
-//! Changes of topics that are served: their configs and how many partitions they have.
+//! Changes of what is served: configs of topics, how many partitions they have, features.
 
 use std::collections::BTreeMap;
 
+use coordinator::service::cluster::Levels;
 use uuid::Uuid;
 
 use super::{Broker, TopicError};
+use crate::features::{Features, transaction_version};
 use crate::topic_config;
 
 /// Configs of a topic that were set, by name.
@@ -55,5 +57,24 @@ impl Broker {
         let topic = self.catalogue.add_partitions(id, total).await?;
         self.refresh(topic).await;
         Ok(())
+    }
+
+    /// The features that the cluster offers, and their levels.
+    pub fn features(&self) -> Features {
+        Features::of(&self.catalogue.features())
+    }
+
+    /// Finalizes levels of features, which were checked. They are durable and in force when it
+    /// returns.
+    pub(crate) async fn finalize_features(&self, levels: Levels) -> Result<(), TopicError> {
+        self.catalogue.finalize(levels).await?;
+        self.follow_features();
+        Ok(())
+    }
+
+    /// Makes the levels that the cluster has finalized those that are in force here.
+    pub(super) fn follow_features(&self) {
+        let version = transaction_version(&self.catalogue.features());
+        self.txns.set_version(i8::try_from(version).unwrap_or(0));
     }
 }

@@ -1,8 +1,10 @@
-//! The port by which the broker sees topics on the volume.
+//! The port by which the broker sees topics and features on the volume.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
+use coordinator::service::cluster::{FinalizedFeatures, Levels};
 use futures_util::stream::BoxStream;
 use store_adapter::ids::{LeaderEpoch, OwnerEpoch, ShardId};
 use store_adapter::runtime::BoxFuture;
@@ -52,6 +54,10 @@ pub trait Catalogue: Send + Sync + Debug + 'static {
     fn check_more_partitions(&self, id: Uuid, total: u32) -> Result<(), TopicError>;
     /// Deletes a topic, durably.
     fn delete(&self, id: Uuid) -> BoxFuture<'_, Result<(), TopicError>>;
+    /// The features that the cluster has finalized.
+    fn features(&self) -> Arc<FinalizedFeatures>;
+    /// Finalizes levels of features, durably.
+    fn finalize(&self, levels: Levels) -> BoxFuture<'_, Result<(), TopicError>>;
     /// Whether Kafka allows the name.
     fn valid_name(&self, name: &str) -> bool;
     /// Whether there is a tombstone of this id: the only proof that a topic is gone.

@@ -230,6 +230,7 @@ impl Broker {
     }
 
     async fn follow_catalogue(self: &Arc<Self>) {
+        self.follow_features();
         let _one_at_a_time = self.hosted.changing.lock().await;
         for topic in self.topics() {
             if self.catalogue.is_deleted(topic.id) {

@@ -12,6 +12,7 @@ mod retention;
 use std::future::Future;
 use std::sync::Arc;
 
+use coordinator::service::fences::Fences;
 use coordinator::service::groups::{GroupConfig, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::service::txns::{TxnConfig, Txns};
@@ -61,6 +62,16 @@ pub struct BrokerConfig {
     pub groups: GroupConfig,
     /// Transactions.
     pub txns: TxnConfig,
+    /// `transaction.partition.verification.enable`.
+    pub txn_partition_verification: bool,
+    /// `transaction.abort.timed.out.transaction.cleanup.interval.ms`.
+    pub txn_reap_interval: std::time::Duration,
+    /// `transaction.remove.expired.transaction.cleanup.interval.ms`.
+    pub txn_expire_interval: std::time::Duration,
+    /// `transaction.reconcile.interval.ms`.
+    pub txn_reconcile_interval: std::time::Duration,
+    /// `transaction.poll.interval.ms`.
+    pub txn_poll_interval: std::time::Duration,
     /// Every key as it was given, for DescribeConfigs.
     pub settings: Arc<crate::config::Settings>,
 }
@@ -99,6 +110,8 @@ pub struct BrokerParts {
     pub offsets: Offsets,
     /// Transactional ids that this broker coordinates.
     pub txns: Txns,
+    /// Fences of every broker.
+    pub fences: Fences,
     /// Snapshot files.
     pub snapshots: Arc<dyn SnapshotFiles>,
 }
@@ -117,6 +130,7 @@ pub struct Broker {
     groups: Groups,
     offsets: Offsets,
     txns: Txns,
+    fences: Fences,
     snapshots: Arc<dyn SnapshotFiles>,
     sessions: Mutex<FetchSessions>,
     answers: AnswerBudget,
@@ -156,6 +170,7 @@ impl Broker {
             groups: parts.groups,
             offsets: parts.offsets,
             txns: parts.txns,
+            fences: parts.fences,
             snapshots: parts.snapshots,
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
@@ -171,13 +186,14 @@ impl Broker {
         broker
     }
 
-    /// Runs the first stage of a request; the second is inside the answer.
-    pub fn call(
+    /// Runs the first stage of a request; the second is inside the answer. Only a Produce that
+    /// opens a transaction waits in it, and not for long. Never to be dropped half-way.
+    pub async fn call(
         self: &Arc<Self>,
         context: &RequestContext,
         request: ApiRequest,
     ) -> Staged<ApiResponse> {
-        crate::handlers::dispatch(self, context, request)
+        crate::handlers::dispatch(self, context, request).await
     }
 
     /// Answers long polls with what there is, sends members of groups away, and refuses to open
@@ -201,6 +217,11 @@ impl Broker {
     /// Completes when the broker begins to stop.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + '_ {
         self.stopping.cancelled()
+    }
+
+    /// The same, for tasks that outlive the broker.
+    pub(crate) fn when_stopping(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.stopping.clone().cancelled_owned()
     }
 
     /// This broker's number.
@@ -268,6 +289,11 @@ impl Broker {
         &self.txns
     }
 
+    /// Fences of every broker.
+    pub fn fences(&self) -> &Fences {
+        &self.fences
+    }
+
     /// The advertised address of a listener: the one that the client used.
     pub(crate) fn address(&self, listener: usize) -> (StrBytes, i32) {
         self.listeners
@@ -307,6 +333,7 @@ impl Broker {
             store: self.store.clone(),
             lane,
             snapshots: self.snapshots.clone(),
+            fences: self.fences.table().clone(),
             classified: self.classified.clone(),
             refusals: self.refusals.clone(),
             repair: self.repair.clone(),

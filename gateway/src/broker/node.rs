@@ -1,9 +1,11 @@
 //! The broker's ports over the coordinator's node: topics, and the snapshot files of partitions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use coordinator::service::cluster::{
-    self, ClusterNode, NodeError, PartitionFile, Topic, validate_topic_name,
+    self, ClusterNode, FinalizedFeatures, Levels, NodeError, PartitionFile, Topic,
+    validate_topic_name,
 };
 use coordinator::volume::format::{
     Extra, Manifest, ProducerSnapshot, Restored, TxnIndexSnapshot, Writer, restore,
@@ -122,6 +124,23 @@ impl Catalogue for NodeCatalogue {
 
     fn delete(&self, id: Uuid) -> BoxFuture<'_, Result<(), TopicError>> {
         Box::pin(async move { Ok(self.0.delete_topic(id).await?) })
+    }
+
+    fn features(&self) -> Arc<FinalizedFeatures> {
+        self.0.view().features.clone()
+    }
+
+    fn finalize(&self, levels: Levels) -> BoxFuture<'_, Result<(), TopicError>> {
+        Box::pin(async move {
+            let finalized = self.0.finalize(levels).await;
+            finalized.map_err(|error| match error {
+                NodeError::Fenced | NodeError::NotLeader => TopicError::NotController,
+                NodeError::Damaged { .. } => TopicError::Damaged(error.to_string()),
+                NodeError::Unavailable(_) | NodeError::Stopped => {
+                    TopicError::Unavailable(error.to_string())
+                }
+            })
+        })
     }
 
     fn valid_name(&self, name: &str) -> bool {

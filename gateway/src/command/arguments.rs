@@ -7,6 +7,7 @@ use gateway::config::{ConfigError, Origin, Settings, read_environment, read_file
 
 use super::group::Group;
 use super::store::Store;
+use super::txn::Txn;
 
 /// Kafka protocol gateway in front of a log store.
 #[derive(Debug, Parser)]
@@ -26,6 +27,8 @@ pub(super) enum Command {
     Group(Group),
     /// The store of a broker that does not run
     Store(Store),
+    /// Transactions of a cluster
+    Txn(Txn),
 }
 
 #[derive(Debug, Clone, Default, Args)]

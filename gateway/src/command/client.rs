@@ -2,6 +2,7 @@
 //! both sides know, to the broker that it is meant for.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,46 @@ const ANSWER_LEN_MAX: usize = 128 << 20;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 const COORDINATOR_MOVES: [i16; 3] = [14, 15, 16];
+/// CONCURRENT_TRANSACTIONS: the one before is not finished.
+const NOT_FINISHED: i16 = 51;
+
+/// What a coordinator is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key<'a> {
+    /// A consumer group.
+    Group(&'a str),
+    /// A transactional id.
+    Transaction(&'a str),
+}
+
+impl Key<'_> {
+    fn name(self) -> StrBytes {
+        let (Self::Group(name) | Self::Transaction(name)) = self;
+        StrBytes::from_string(name.to_owned())
+    }
+
+    fn kind(self) -> i8 {
+        match self {
+            Self::Group(_) => 0,
+            Self::Transaction(_) => 1,
+        }
+    }
+
+    /// Whether an error passes by itself.
+    fn passes(self, code: i16) -> bool {
+        let finishes = matches!(self, Self::Transaction(_)) && code == NOT_FINISHED;
+        finishes || COORDINATOR_MOVES.contains(&code)
+    }
+}
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(name) => write!(f, "group {name}"),
+            Self::Transaction(name) => write!(f, "transactional id {name}"),
+        }
+    }
+}
 
 /// Which cluster, and how long to wait for it.
 #[derive(Debug, Clone, Args)]
@@ -117,54 +158,58 @@ impl Client {
         self.clock.wall_ms()
     }
 
-    /// Address of every broker.
-    pub(super) async fn brokers(&mut self) -> Result<Vec<String>, Failure> {
+    /// Address of every broker, by its number.
+    pub(super) async fn brokers(&mut self) -> Result<BTreeMap<i32, String>, Failure> {
         let metadata = self
             .metadata(|_| MetadataRequest::default().with_topics(Some(Vec::new())))
             .await?;
-        let addresses = metadata
-            .brokers
-            .iter()
-            .map(|broker| format!("{}:{}", broker.host.as_str(), broker.port));
+        let addresses = metadata.brokers.iter().map(|broker| {
+            let address = format!("{}:{}", broker.host.as_str(), broker.port);
+            (broker.node_id.0, address)
+        });
         Ok(addresses.collect())
     }
 
-    /// Address of the coordinator of a group.
-    pub(super) async fn group_coordinator(&mut self, group: &str) -> Result<String, Failure> {
-        let name = StrBytes::from_string(group.to_owned());
+    /// Number and address of a coordinator.
+    pub(super) async fn coordinator(&mut self, key: Key<'_>) -> Result<(i32, String), Failure> {
         let answer = self
             .call(None, |version| {
                 let request = FindCoordinatorRequest::default();
+                // Version 0 has groups only, and no field to say so.
+                let request = match key {
+                    Key::Group(_) => request,
+                    Key::Transaction(_) => request.with_key_type(key.kind()),
+                };
                 if version >= 4 {
-                    request.with_coordinator_keys(vec![name])
+                    request.with_coordinator_keys(vec![key.name()])
                 } else {
-                    request.with_key(name)
+                    request.with_key(key.name())
                 }
             })
             .await?;
-        let (code, host, port) = match answer.coordinators.first() {
-            Some(found) => (found.error_code, &found.host, found.port),
-            None => (answer.error_code, &answer.host, answer.port),
+        let (code, node, host, port) = match answer.coordinators.first() {
+            Some(found) => (found.error_code, found.node_id, &found.host, found.port),
+            None => (answer.error_code, answer.node_id, &answer.host, answer.port),
         };
-        check(code, || format!("coordinator of group {group}"))?;
-        Ok(format!("{}:{port}", host.as_str()))
+        check(code, || format!("coordinator of {key}"))?;
+        Ok((node.0, format!("{}:{port}", host.as_str())))
     }
 
-    /// Asks the coordinator of a group, again while `code` finds that it is moving or loading.
+    /// Asks a coordinator, again while `code` finds that it is moving or loading, or that a
+    /// transaction is not finished.
     pub(super) async fn call_coordinator<R: Request>(
         &mut self,
-        group: &str,
+        key: Key<'_>,
         build: impl Fn(i16) -> R,
         code: impl Fn(&R::Response) -> i16,
     ) -> Result<R::Response, Failure> {
-        self.call_coordinator_upto(group, i16::MAX, build, code)
-            .await
+        self.call_coordinator_upto(key, i16::MAX, build, code).await
     }
 
     /// The same at no version above `max`.
     pub(super) async fn call_coordinator_upto<R: Request>(
         &mut self,
-        group: &str,
+        key: Key<'_>,
         max: i16,
         build: impl Fn(i16) -> R,
         code: impl Fn(&R::Response) -> i16,
@@ -172,15 +217,15 @@ impl Client {
         let (clock, patience) = (Arc::clone(&self.clock), self.patience);
         let again = async {
             loop {
-                let coordinator = self.group_coordinator(group).await?;
+                let (_, coordinator) = self.coordinator(key).await?;
                 let answer = self.call_upto(Some(&coordinator), max, &build).await?;
-                if !COORDINATOR_MOVES.contains(&code(&answer)) {
+                if !key.passes(code(&answer)) {
                     return Ok(answer);
                 }
                 self.clock.sleep(RETRY_PAUSE).await;
             }
         };
-        let what = format!("coordinator of group {group}");
+        let what = format!("coordinator of {key}");
         within(&clock, patience, &what, again).await
     }
 

@@ -10,6 +10,8 @@ mod group;
 mod logging;
 mod output;
 mod store;
+mod topics;
+mod txn;
 
 use std::future::Future;
 use std::io::{self, Write};
@@ -33,6 +35,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve(serve) => serve,
         Command::Group(group) => return ask(group.run()),
         Command::Store(store) => return output::finish(store.run()),
+        Command::Txn(txn) => return ask(txn.run()),
     };
     let configured = arguments.settings(std::env::vars()).and_then(|settings| {
         let config = Config::new(&settings)?;

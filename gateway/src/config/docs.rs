@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::ignored::FAMILIES;
-use super::keys::{Effect, KEYS};
+use super::keys::{Effect, all};
 
 const HEAD: &str = "# Configuration
 
@@ -39,7 +39,7 @@ pub fn page() -> String {
         page.write_fmt(line).unwrap_or_default();
         page.push('\n');
     };
-    for key in KEYS.iter().filter(|key| key.effect == Effect::Used) {
+    for key in all().filter(|key| key.effect == Effect::Used) {
         let aliases: Vec<_> = key
             .aliases
             .iter()
@@ -60,7 +60,7 @@ pub fn page() -> String {
     write(format_args!(
         "\n## Kafka's keys that have no effect\n| key | ignored because |\n|---|---|"
     ));
-    for key in KEYS {
+    for key in all() {
         if let Effect::Ignored(why) = key.effect {
             write(format_args!("| `{}` | {why} |", key.name));
         }

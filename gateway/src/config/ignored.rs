@@ -25,8 +25,14 @@ pub(super) const FAMILIES: &[(&str, &str)] = &[
     ("group.", "only classic groups are served"),
     ("offsets.", "offsets are files of the volume, not a topic"),
     ("share.", "share groups are not served"),
-    ("transaction.", "transactions are not served yet"),
-    ("transactional.", "transactions are not served yet"),
+    (
+        "transaction.state.",
+        "transactional ids are files of the volume, not a topic",
+    ),
+    (
+        "transaction.two.phase.",
+        "no version that has two-phase commit is served",
+    ),
     (
         "controller.",
         "the controller lives on the volume and needs no settings",

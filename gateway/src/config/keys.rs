@@ -4,6 +4,7 @@
 
 mod lookup;
 mod retention;
+mod txns;
 mod unused;
 
 pub use lookup::{closest, find, ignored_because};
@@ -102,32 +103,13 @@ const fn ignored(name: &'static str, why: &'static str) -> Key {
     }
 }
 
-/// Keys with a row of their own, in the order of the docs.
-pub const KEYS: &[Key] = &joined::<{ USED.len() + retention::ROWS.len() + unused::ROWS.len() }>([
-    USED,
-    retention::ROWS,
-    unused::ROWS,
-]);
-
-#[allow(
-    clippy::indexing_slicing,
-    reason = "while compiling, where it can't fail later"
-)]
-const fn joined<const N: usize>(tables: [&[Key]; 3]) -> [Key; N] {
-    let mut all = [used("", Kind::Any, "", ""); N];
-    let (mut table, mut at) = (0, 0);
-    while table < tables.len() {
-        let mut row = 0;
-        while row < tables[table].len() {
-            all[at] = tables[table][row];
-            (row, at) = (row + 1, at + 1);
-        }
-        table += 1;
-    }
-    all
+/// Every key with a row of its own, in the order of the docs.
+pub fn all() -> impl Iterator<Item = &'static Key> {
+    let tables = [KEYS, retention::KEYS, txns::KEYS, unused::KEYS];
+    tables.into_iter().flatten()
 }
 
-const USED: &[Key] = &[
+const KEYS: &[Key] = &[
     Key {
         aliases: &["broker.id"],
         ..used(
@@ -376,7 +358,7 @@ const USED: &[Key] = &[
             min: -1,
             max: 1 << 40,
         },
-        "67108864",
+        "50331648",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
          -1 is the default here: there is always a limit. (Kafka's default is none.)",
     ),

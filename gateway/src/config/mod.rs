@@ -187,9 +187,28 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
         retention_check_interval: Duration::from_millis(
             settings.number("log.retention.check.interval.ms")?,
         ),
-        txns: TxnConfig::default(),
+        txns: TxnConfig {
+            max_timeout_ms: settings.number("transaction.max.timeout.ms")?,
+            expiration_ms: settings.number("transactional.id.expiration.ms")?,
+            version: settings.number("transaction.version")?,
+        },
+        txn_partition_verification: settings.is("transaction.partition.verification.enable"),
+        txn_reap_interval: interval(
+            settings,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        )?,
+        txn_expire_interval: interval(
+            settings,
+            "transaction.remove.expired.transaction.cleanup.interval.ms",
+        )?,
+        txn_reconcile_interval: interval(settings, "transaction.reconcile.interval.ms")?,
+        txn_poll_interval: interval(settings, "transaction.poll.interval.ms")?,
         groups: groups(settings)?,
     })
+}
+
+fn interval(settings: &Settings, key: &str) -> Result<Duration, ConfigError> {
+    settings.number(key).map(Duration::from_millis)
 }
 
 fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {

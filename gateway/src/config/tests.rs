@@ -49,7 +49,7 @@ fn defaults_are_those_of_kafka_and_design() {
 #[test]
 fn every_default_in_the_table_is_allowed_and_no_name_comes_twice() {
     let mut names = std::collections::BTreeSet::new();
-    for key in keys::KEYS {
+    for key in keys::all() {
         for name in std::iter::once(&key.name).chain(key.aliases) {
             assert!(names.insert(*name), "{name} comes twice");
         }

@@ -105,7 +105,7 @@ fn describe(broker: &Broker, asked: &DescribeConfigsResource) -> Result<Vec<Desc
         }
         Resource::EveryBroker => Ok(Vec::new()),
         Resource::Broker => {
-            let used = keys::KEYS.iter().filter(|key| key.effect == Effect::Used);
+            let used = keys::all().filter(|key| key.effect == Effect::Used);
             Ok(used.map(|key| of_broker(broker, key)).collect())
         }
     }

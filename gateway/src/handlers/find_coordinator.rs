@@ -1,9 +1,8 @@
 //! FindCoordinator (key 10), versions 0 to 6. v1 key types; v4 several keys; v6 share groups.
 //!
-//! A group is coordinated by the owner of its slot: the answer has the address of the listener
-//! that the client used. A group whose owner is not known, transactional ids and share groups have
-//! no coordinator yet: 15, which clients retry. Share groups need v6, else 42; an unknown key type
-//! is 42.
+//! A group or transactional id is coordinated by the owner of its slot: the answer has the address
+//! of the listener that the client used. Where the owner is not known, and for share groups, the
+//! answer is 15, which clients retry. Share groups need v6, else 42; an unknown key type is 42.
 
 use std::sync::Arc;
 
@@ -42,8 +41,13 @@ pub(crate) fn handle(
 
 fn find(broker: &Broker, context: &RequestContext, key_type: i8, key: &StrBytes) -> Coordinator {
     let mut coordinator = Coordinator::default().with_key(key.clone());
+    let here = match key_type {
+        KEY_TYPE_GROUP => matches!(broker.groups().route(key), Route::Here { .. }),
+        KEY_TYPE_TRANSACTION => broker.txns().coordinates(key),
+        _ => false,
+    };
     let code = match key_type {
-        KEY_TYPE_GROUP if matches!(broker.groups().route(key), Route::Here { .. }) => {
+        _ if here => {
             let (host, port) = broker.address(context.connection.listener);
             return coordinator
                 .with_node_id(BrokerId(broker.id().0))

@@ -1,5 +1,7 @@
 //! One API key, one file. A handler returns its answer; it never writes to a connection.
 
+mod add_offsets_to_txn;
+mod add_partitions_to_txn;
 mod alter_configs;
 mod alter_partition_reassignments;
 pub mod api_versions;
@@ -14,7 +16,9 @@ mod describe_configs;
 mod describe_groups;
 mod describe_producers;
 mod describe_topic_partitions;
+mod describe_transactions;
 mod elect_leaders;
+mod end_txn;
 mod fetch;
 mod find_coordinator;
 mod heartbeat;
@@ -25,7 +29,9 @@ mod leave_group;
 mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
+mod list_transactions;
 mod metadata;
+mod new_offsets;
 mod offset_commit;
 mod offset_delete;
 mod offset_fetch;
@@ -33,7 +39,10 @@ mod offset_for_leader_epoch;
 mod operations;
 mod produce;
 mod sync_group;
+mod txn_offset_commit;
+mod txn_request;
 mod update_features;
+mod write_txn_markers;
 
 use std::sync::Arc;
 
@@ -41,16 +50,15 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
-use crate::features::Features;
 
 /// Runs the first stage of a request.
-pub(crate) fn dispatch(
+pub(crate) async fn dispatch(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: ApiRequest,
 ) -> Staged<ApiResponse> {
     match request {
-        ApiRequest::Produce(request) => produce::handle(broker, context, *request),
+        ApiRequest::Produce(request) => produce::handle(broker, context, *request).await,
         ApiRequest::Fetch(request) => fetch::handle(broker, context, *request),
         ApiRequest::ListOffsets(request) => list_offsets::handle(broker, context, *request),
         ApiRequest::Metadata(request) => metadata::handle(broker, context, *request),
@@ -64,7 +72,7 @@ pub(crate) fn dispatch(
         ApiRequest::DescribeGroups(request) => describe_groups::handle(broker, context, &request),
         ApiRequest::ListGroups(request) => list_groups::handle(broker, context, &request),
         ApiRequest::ApiVersions(request) => {
-            let response = api_versions::answer(context, &request, &Features::current());
+            let response = api_versions::answer(context, &request, &broker.features());
             Staged::Now(ApiResponse::ApiVersions(Box::new(response)))
         }
         ApiRequest::CreateTopics(request) => create_topics::handle(broker, context, *request),
@@ -86,9 +94,7 @@ pub(crate) fn dispatch(
             alter_partition_reassignments::handle(broker, context, &request)
         }
         ApiRequest::ListPartitionReassignments(_) => list_partition_reassignments::handle(),
-        ApiRequest::UpdateFeatures(request) => {
-            update_features::handle(&request, &Features::current())
-        }
+        ApiRequest::UpdateFeatures(request) => update_features::handle(broker, context, *request),
         ApiRequest::DescribeProducers(request) => {
             describe_producers::handle(broker, context, *request)
         }
@@ -99,6 +105,23 @@ pub(crate) fn dispatch(
         }
         ApiRequest::DeleteGroups(request) => delete_groups::handle(broker, context, *request),
         ApiRequest::OffsetDelete(request) => offset_delete::handle(broker, context, &request),
+        ApiRequest::AddPartitionsToTxn(request) => {
+            add_partitions_to_txn::handle(broker, context, *request)
+        }
+        ApiRequest::AddOffsetsToTxn(request) => {
+            add_offsets_to_txn::handle(broker, context, &request)
+        }
+        ApiRequest::EndTxn(request) => end_txn::handle(broker, context, &request),
+        ApiRequest::WriteTxnMarkers(request) => {
+            write_txn_markers::handle(broker, context, &request)
+        }
+        ApiRequest::TxnOffsetCommit(request) => {
+            txn_offset_commit::handle(broker, context, &request)
+        }
+        ApiRequest::DescribeTransactions(request) => {
+            describe_transactions::handle(broker, &request)
+        }
+        ApiRequest::ListTransactions(request) => list_transactions::handle(broker, &request),
     }
 }
 

@@ -4,6 +4,10 @@
 //! A group or partition without an offset is no error: -1. A partition of an open transaction is 88
 //! for clients that want stable offsets. A group that can't be read is 14, which every client
 //! retries here; not all know 15.
+//!
+//! Difference from Kafka: an error for the group stands at each partition as well in v2 to v7. Some
+//! clients (aiokafka 0.14) look nowhere else, and take a partition that is not answered for one
+//! without an offset: they would read everything again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -61,12 +65,7 @@ fn single(broker: &Broker, version: i16, request: &OffsetFetchRequest) -> Offset
     let offsets = broker.offsets();
     let fetched = offsets.fetch(&request.group_id, asked.as_deref(), request.require_stable);
     let code = fetched.as_ref().err().map_or(0, |error| code(*error));
-    // Before v2 there is no code but that of each partition.
-    let topics = match fetched {
-        Ok(topics) => topics,
-        Err(_) if version >= 2 => Vec::new(),
-        Err(_) => unknown(asked.unwrap_or_default()),
-    };
+    let topics = fetched.unwrap_or_else(|_| unknown(asked.unwrap_or_default()));
     let topics = topics.into_iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|(index, fetched)| {
             let (offset, leader_epoch, metadata, own) = shown(fetched);
@@ -75,7 +74,7 @@ fn single(broker: &Broker, version: i16, request: &OffsetFetchRequest) -> Offset
                 .with_committed_offset(offset)
                 .with_committed_leader_epoch(leader_epoch)
                 .with_metadata(Some(metadata))
-                .with_error_code(if version >= 2 || own != 0 { own } else { code })
+                .with_error_code(if own != 0 { own } else { code })
         });
         OffsetFetchResponseTopic::default()
             .with_name(TopicName(text(&topic.topic)))

@@ -6,8 +6,10 @@
 //!
 //! Differences from Kafka: acks=1 is answered like acks=all (one commit); null records, records
 //! that do not decode and gaps in offset deltas are answered with 87; the same partition twice in
-//! one request is 87 for it and nothing of it is appended. A transactional id is not known to any
-//! coordinator yet: transactional batches get 49.
+//! one request is 87 for it and nothing of it is appended.
+//!
+//! The first batch of a transaction on a partition waits for the coordinator in the first stage, at
+//! most 100 ms (KIP-890); no other request waits there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,12 +22,14 @@ use kafka_protocol::messages::produce_response::{
 };
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
 use kafka_protocol::protocol::StrBytes;
+use store_adapter::batch::BatchHeader;
 
 use crate::api::{ApiResponse, CloseReason, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
 use crate::error_code;
 use crate::partition::validate::{self, ValidateError};
-use crate::partition::{AppendError, Appended, Partition, Ticket};
+use crate::partition::{AppendError, Appended, Opening, Partition, Ticket};
+use crate::txns::{self, Candidate, Verification};
 
 /// Where an answer stands: topic and partition within the request.
 type Place = (usize, usize);
@@ -57,8 +61,8 @@ enum Timestamp {
     LogAppend(i64),
 }
 
-/// First stage: validate, classify, queue. Second stage: the commits.
-pub(crate) fn handle(
+/// First stage: verify, validate, classify, queue. Second stage: the commits.
+pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: ProduceRequest,
@@ -66,30 +70,35 @@ pub(crate) fn handle(
     let acks = request.acks;
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let timeout = timeout.max(COMMIT_PATIENCE_MIN);
-    let whole = refuse_whole(&request);
+    let (whole, transactional) = match judge_whole(&request) {
+        Ok(transactional) => (None, transactional),
+        Err(code) => (Some(code), false),
+    };
     let duplicates = duplicate_partitions(&request.topic_data);
-    let by_id = context.version >= 13;
+    let hosted = find_topics(broker, context, &request.topic_data);
+    let verified = if transactional {
+        verify(broker, context, &request, &hosted, &duplicates).await
+    } else {
+        BTreeMap::new()
+    };
     let mut outcomes = Vec::new();
-    for (t, topic) in request.topic_data.iter().enumerate() {
-        let hosted = if by_id {
-            broker
-                .topic_by_id(topic.topic_id)
-                .ok_or(ResponseError::UnknownTopicId)
-        } else {
-            broker.find_topic(&topic.name).map_err(error_code::no_topic)
-        };
+    for (t, (topic, hosted)) in request.topic_data.iter().zip(&hosted).enumerate() {
         for (p, data) in topic.partition_data.iter().enumerate() {
-            let outcome = match (whole, &hosted) {
+            let outcome = match (whole, hosted) {
                 (Some(code), _) => Outcome::Refused(Refusal::Code(code)),
                 (None, Err(code)) => Outcome::Refused(Refusal::Code(*code)),
                 (None, Ok(_)) if duplicates.contains(&(t, p)) => {
                     Outcome::Refused(Refusal::Code(ResponseError::InvalidRecord))
                 }
-                (None, Ok(hosted)) => append(broker, context, acks, hosted, data),
+                (None, Ok(hosted)) => {
+                    let verified = verified.get(&(t, p));
+                    append(broker, context, acks, hosted, data, verified)
+                }
             };
             outcomes.push(((t, p), outcome));
         }
     }
+    drop(verified);
     let version = context.version;
     let broker = broker.clone();
     if acks == 0 {
@@ -104,8 +113,63 @@ pub(crate) fn handle(
     )))
 }
 
-/// Refusals that concern every partition of the request (rows 2, 6 and 10).
-fn refuse_whole(request: &ProduceRequest) -> Option<ResponseError> {
+/// The topics of a request, in its order.
+fn find_topics(
+    broker: &Broker,
+    context: &RequestContext,
+    topics: &[TopicProduceData],
+) -> Vec<Result<Arc<HostedTopic>, ResponseError>> {
+    let by_id = context.version >= 13;
+    let find = |topic: &TopicProduceData| {
+        if by_id {
+            let hosted = broker.topic_by_id(topic.topic_id);
+            hosted.ok_or(ResponseError::UnknownTopicId)
+        } else {
+            broker.find_topic(&topic.name).map_err(error_code::no_topic)
+        }
+    };
+    topics.iter().map(find).collect()
+}
+
+/// Asks the coordinator about the batches that would open a transaction on their partition
+/// (row 11).
+async fn verify(
+    broker: &Broker,
+    context: &RequestContext,
+    request: &ProduceRequest,
+    hosted: &[Result<Arc<HostedTopic>, ResponseError>],
+    duplicates: &BTreeSet<Place>,
+) -> BTreeMap<Place, Verification> {
+    let (mut places, mut candidates) = (Vec::new(), Vec::new());
+    for (t, (topic, hosted)) in request.topic_data.iter().zip(hosted).enumerate() {
+        let Ok(hosted) = hosted else { continue };
+        for (p, data) in topic.partition_data.iter().enumerate() {
+            let batch = validate::single_batch(data.records.as_ref(), context.version);
+            let batch = batch.ok().filter(validate::Single::is_transactional);
+            let header = batch.and_then(|batch| BatchHeader::read(batch.bytes()).ok());
+            let partition = hosted.any_partition(data.index);
+            if let (Some(header), Some(partition), false) =
+                (header, partition, duplicates.contains(&(t, p)))
+            {
+                places.push((t, p));
+                candidates.push(Candidate {
+                    topic: &hosted.name,
+                    topic_id: hosted.id,
+                    partition,
+                    header,
+                });
+            }
+        }
+    }
+    let transactional_id = request.transactional_id.as_ref();
+    let transactional_id = transactional_id.map_or("", |id| id.as_str());
+    let verified = txns::verify(broker, context, transactional_id, &candidates).await;
+    places.into_iter().zip(verified).collect()
+}
+
+/// Refusals that concern every partition of the request (rows 2, 6 and 10); otherwise whether it
+/// has transactional batches.
+fn judge_whole(request: &ProduceRequest) -> Result<bool, ResponseError> {
     let mut transactional = None;
     for data in request
         .topic_data
@@ -116,23 +180,23 @@ fn refuse_whole(request: &ProduceRequest) -> Option<ResponseError> {
             continue;
         };
         match validate::peek(records) {
-            validate::Peek::Corrupt => return Some(ResponseError::CorruptMessage),
+            validate::Peek::Corrupt => return Err(ResponseError::CorruptMessage),
             validate::Peek::Transactional {
                 producer_id,
                 producer_epoch,
             } => {
                 if request.transactional_id.is_none() {
-                    return Some(ResponseError::TransactionalIdAuthorizationFailed);
+                    return Err(ResponseError::TransactionalIdAuthorizationFailed);
                 }
                 let seen = *transactional.get_or_insert((producer_id, producer_epoch));
                 if seen != (producer_id, producer_epoch) {
-                    return Some(ResponseError::InvalidProducerIdMapping);
+                    return Err(ResponseError::InvalidProducerIdMapping);
                 }
             }
             validate::Peek::Plain => {}
         }
     }
-    None
+    Ok(transactional.is_some())
 }
 
 /// Partitions that are named more than once.
@@ -157,6 +221,7 @@ fn append(
     acks: i16,
     hosted: &HostedTopic,
     data: &PartitionProduceData,
+    verified: Option<&Verification>,
 ) -> Outcome {
     let version = context.version;
     let refuse = |code| Outcome::Refused(Refusal::Code(code));
@@ -168,16 +233,17 @@ fn append(
         Ok(records) => records,
         Err(error) => return Outcome::Refused(Refusal::Invalid(error, None)),
     };
-    if records.is_transactional() {
-        return refuse(ResponseError::InvalidProducerIdMapping);
-    }
+    let opening = match verified.map_or(Ok(Opening::None), Verification::opening) {
+        Ok(opening) => opening,
+        Err(why) => return refuse(error_code::unverified(why, version)),
+    };
     if !matches!(acks, -1..=1) {
         return refuse(ResponseError::InvalidRequiredAcks);
     }
     let now_ms = broker.env().clock.wall_ms();
     match validate::batch(records, &hosted.rules, now_ms) {
         Ok(valid) => Outcome::Appending {
-            ticket: partition.append(&valid.batch, context.admitted.clone()),
+            ticket: partition.append_opening(&valid.batch, opening, context.admitted.clone()),
             timestamp: valid
                 .log_append_time
                 .map_or(Timestamp::Create, Timestamp::LogAppend),

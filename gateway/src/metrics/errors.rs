@@ -28,13 +28,6 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
             nested!(visit, r.topics, partitions);
         }
         ApiResponse::ListOffsets(r) => nested!(visit, r.topics, partitions),
-        ApiResponse::Metadata(r) => {
-            visit(r.error_code);
-            for topic in &r.topics {
-                visit(topic.error_code);
-                topic.partitions.iter().for_each(|p| visit(p.error_code));
-            }
-        }
         ApiResponse::FindCoordinator(r) => {
             visit(r.error_code);
             r.coordinators.iter().for_each(|c| visit(c.error_code));
@@ -66,7 +59,15 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
             nested!(visit, r.topics, partitions);
         }
         ApiResponse::DeleteGroups(r) => r.results.iter().for_each(|g| visit(g.error_code)),
-        ApiResponse::DeleteRecords(_)
+        ApiResponse::AddPartitionsToTxn(_)
+        | ApiResponse::AddOffsetsToTxn(_)
+        | ApiResponse::EndTxn(_)
+        | ApiResponse::WriteTxnMarkers(_)
+        | ApiResponse::TxnOffsetCommit(_)
+        | ApiResponse::DescribeTransactions(_)
+        | ApiResponse::ListTransactions(_) => transactions(response, &mut visit),
+        ApiResponse::Metadata(_)
+        | ApiResponse::DeleteRecords(_)
         | ApiResponse::OffsetForLeaderEpoch(_)
         | ApiResponse::AlterConfigs(_)
         | ApiResponse::CreatePartitions(_)
@@ -82,9 +83,46 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
     }
 }
 
+/// The APIs of transactional ids; their list is in [`for_each`].
+fn transactions(response: &ApiResponse, visit: &mut impl FnMut(i16)) {
+    match response {
+        ApiResponse::AddPartitionsToTxn(r) => {
+            visit(r.error_code);
+            let batched = r.results_by_transaction.iter();
+            let topics = batched.flat_map(|transaction| &transaction.topic_results);
+            let partitions = topics
+                .chain(&r.results_by_topic_v3_and_below)
+                .flat_map(|topic| &topic.results_by_partition);
+            partitions.for_each(|p| visit(p.partition_error_code));
+        }
+        ApiResponse::AddOffsetsToTxn(r) => visit(r.error_code),
+        ApiResponse::EndTxn(r) => visit(r.error_code),
+        ApiResponse::WriteTxnMarkers(r) => {
+            let topics = r.markers.iter().flat_map(|marker| &marker.topics);
+            let partitions = topics.flat_map(|topic| &topic.partitions);
+            partitions.for_each(|p| visit(p.error_code));
+        }
+        ApiResponse::TxnOffsetCommit(r) => nested!(visit, r.topics, partitions),
+        ApiResponse::DescribeTransactions(r) => {
+            r.transaction_states
+                .iter()
+                .for_each(|t| visit(t.error_code));
+        }
+        ApiResponse::ListTransactions(r) => visit(r.error_code),
+        _ => {}
+    }
+}
+
 /// The APIs that describe and change the cluster; their list is in [`for_each`].
 fn admin(response: &ApiResponse, visit: &mut impl FnMut(i16)) {
     match response {
+        ApiResponse::Metadata(r) => {
+            visit(r.error_code);
+            for topic in &r.topics {
+                visit(topic.error_code);
+                topic.partitions.iter().for_each(|p| visit(p.error_code));
+            }
+        }
         ApiResponse::DeleteRecords(r) => nested!(visit, r.topics, partitions),
         ApiResponse::OffsetForLeaderEpoch(r) => nested!(visit, r.topics, partitions),
         ApiResponse::AlterConfigs(r) => r.responses.iter().for_each(|r| visit(r.error_code)),

@@ -8,7 +8,7 @@ use store_adapter::store::{Append, Op};
 use tokio::sync::oneshot;
 
 use super::lane::{Entry, Work};
-use super::{AppendError, Partition, State, Status};
+use super::{AppendError, Opening, Partition, State, Status};
 use crate::admitted::Admitted;
 
 /// A batch that is durable in the log.
@@ -43,12 +43,34 @@ impl Ticket {
 
 impl Partition {
     /// Classifies `batch` and queues it for commit. Order of calls is order in the log. The batch
-    /// was validated before. What `admitted` counts stays counted until the commit is known.
+    /// was validated before. What `admitted` counts stays counted until the commit is known. It
+    /// opens no transaction.
     pub fn append(self: &Arc<Self>, batch: &Batch, admitted: Admitted) -> Ticket {
+        self.append_opening(batch, Opening::None, admitted)
+    }
+
+    /// As [`Partition::append`], for a batch that may open a transaction.
+    pub fn append_opening(
+        self: &Arc<Self>,
+        batch: &Batch,
+        opening: Opening<'_>,
+        admitted: Admitted,
+    ) -> Ticket {
         let append_ms = self.deps.env.clock.wall_ms();
+        let header = batch.header();
+        if self
+            .deps
+            .fences
+            .is_stale(header.producer_id, header.producer_epoch)
+        {
+            return Ticket::Ready(Err(AppendError::StaleEpoch));
+        }
         let mut state = self.state.lock();
         let stamped = batch.stamp(state.next_offset, self.epoch);
-        let meta = BatchMeta::from_header(stamped.header(), append_ms, None);
+        let meta = BatchMeta {
+            implicit_add: matches!(opening, Opening::Verified(guard) if guard.is_implicit()),
+            ..BatchMeta::from_header(stamped.header(), append_ms, None)
+        };
         if let Err(error) = state.may_append() {
             // It will come again: until then nothing that was sent behind it may take its place.
             state.producers.refuse(&meta);
@@ -56,6 +78,17 @@ impl Partition {
         }
         let verdict = state.producers.classify(&meta);
         self.deps.classified.count(&verdict);
+        let goes_on = matches!(
+            verdict,
+            Verdict::Accept | Verdict::OutOfOrder | Verdict::InvalidTxnState
+        );
+        // Behind repetition and epoch, before the sequence, as Kafka orders them.
+        if goes_on && let Err(reason) = state.may_open(&meta, opening) {
+            if reason == AppendError::Unverified {
+                state.producers.refuse(&meta);
+            }
+            return self.refuse(reason);
+        }
         match verdict {
             Verdict::Accept => self.queue(&mut state, stamped, meta, admitted),
             Verdict::DuplicateDurable(of) => Ticket::Ready(Ok(self.duplicate(of))),
@@ -70,7 +103,7 @@ impl Partition {
     /// A refusal that rests on what this broker knows of the producer and ends the producer's
     /// session. A broker that was taken over knows too little, and has nothing to refuse: whether
     /// it still leads is found out before the answer.
-    fn refuse(self: &Arc<Self>, reason: AppendError) -> Ticket {
+    pub(super) fn refuse(self: &Arc<Self>, reason: AppendError) -> Ticket {
         let (answer, receive) = oneshot::channel();
         let partition = self.clone();
         let task = Box::pin(async move {
@@ -92,7 +125,7 @@ impl Partition {
         }
     }
 
-    fn queue(
+    pub(super) fn queue(
         self: &Arc<Self>,
         state: &mut State,
         stamped: StampedBatch,
@@ -120,8 +153,8 @@ impl Partition {
         self.hand_over(state, work)
     }
 
-    /// A duplicate of a queued batch is answered when that batch was decided.
-    fn wait_behind(self: &Arc<Self>, state: &State, outcome: Appended) -> Ticket {
+    /// What a queued batch says already is answered when that batch was decided.
+    pub(super) fn wait_behind(self: &Arc<Self>, state: &State, outcome: Appended) -> Ticket {
         self.hand_over(state, Work::Duplicate(outcome))
     }
 
@@ -143,7 +176,21 @@ impl Partition {
 }
 
 impl State {
-    fn may_append(&self) -> Result<(), AppendError> {
+    /// Whether a batch may open the transaction that it would open, if it would.
+    fn may_open(&self, meta: &BatchMeta, opening: Opening<'_>) -> Result<(), AppendError> {
+        if !meta.is_transactional || self.producers.is_in_txn(meta) {
+            return Ok(());
+        }
+        match opening {
+            Opening::Unverified => Ok(()),
+            Opening::Verified(guard) if guard.stands(&self.guards) => Ok(()),
+            Opening::Verified(_) => Err(AppendError::InvalidTxnState),
+            // The transaction that it was to go on in has ended since that was looked at.
+            Opening::None => Err(AppendError::Unverified),
+        }
+    }
+
+    pub(super) fn may_append(&self) -> Result<(), AppendError> {
         match &self.status {
             Status::Open => Ok(()),
             Status::Settling => Err(AppendError::Settling),

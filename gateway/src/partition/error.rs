@@ -17,9 +17,12 @@ pub enum AppendError {
     /// Producer fields that contradict each other.
     #[error("producer id, epoch and flags contradict each other")]
     InvalidRecord,
-    /// The transactional id is not known here, or belongs to another producer id.
-    #[error("unknown transactional id")]
-    UnknownTransactionalId,
+    /// It would open a transaction, and nobody asked the coordinator: it is to be sent again.
+    #[error("the transaction is not verified")]
+    Unverified,
+    /// A later coordinator has ended a transaction of the producer.
+    #[error("the coordinator was replaced")]
+    CoordinatorFenced,
     /// Another broker, or another instance of this one, leads the partition.
     #[error("not the leader")]
     NotLeader,

@@ -24,7 +24,7 @@ pub(super) enum Work {
         /// Held until the commit is known, whether anybody still waits for it or not.
         _admitted: Admitted,
     },
-    /// A duplicate of a batch queued before it.
+    /// A batch or marker that one queued before it makes needless.
     Duplicate(Appended),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Entry {
 }
 
 /// The sending side of a lane. Its length is bounded by the bytes in flight that the connections
-/// admit: every entry belongs to an admitted request.
+/// admit: every entry belongs to an admitted request, or is a marker of a decided transaction.
 #[derive(Debug, Clone)]
 pub struct Lane {
     entries: mpsc::UnboundedSender<Entry>,

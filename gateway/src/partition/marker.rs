@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use coordinator::machine::producer::{BatchMeta, MarkerInfo, MarkerVerdict};
+use store_adapter::control::EndTxnMarker;
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 
-use super::{AppendError, Partition, Ticket};
+use super::{AppendError, Appended, Partition, Ticket};
+use crate::admitted::Admitted;
 
 /// The end of a transaction, as its coordinator orders it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +27,53 @@ pub struct Marker {
 
 impl Partition {
     /// Queues a marker behind everything queued; answered when it is durable, also where the
-    /// partition has a marker of that producer and number, or of a later one, already.
-    pub fn append_marker(self: &Arc<Self>, _marker: Marker) -> Ticket {
-        Ticket::Ready(Err(AppendError::Settling))
+    /// partition has a marker of that producer and number, or of a later one, already: then the
+    /// offset of the answer is -1. Refused are an epoch below the producer's
+    /// ([`AppendError::StaleEpoch`]) and one of a coordinator that was replaced
+    /// ([`AppendError::CoordinatorFenced`]).
+    pub fn append_marker(self: &Arc<Self>, marker: Marker) -> Ticket {
+        let now_ms = self.deps.env.clock.wall_ms();
+        let Marker {
+            producer_id: id,
+            producer_epoch: epoch,
+            commit,
+            coordinator_epoch,
+            txn_seq,
+        } = marker;
+        let record = EndTxnMarker {
+            commit,
+            coordinator_epoch,
+            txn_seq,
+        };
+        let info = MarkerInfo {
+            commit,
+            coordinator_epoch,
+            txn_seq,
+        };
+        let batch = record.to_batch(id, epoch, now_ms);
+        let mut state = self.state.lock();
+        if let Err(error) = state.may_append() {
+            return Ticket::Ready(Err(error));
+        }
+        match state.producers.judge_marker(id, epoch, &info, now_ms) {
+            MarkerVerdict::Append => {
+                state.guards.marker(id, epoch);
+                let stamped = batch.stamp(state.next_offset, self.epoch);
+                let meta = BatchMeta::from_header(stamped.header(), now_ms, Some(info));
+                self.queue(&mut state, stamped, meta, Admitted::default())
+            }
+            MarkerVerdict::Durable => Ticket::Ready(Ok(self.written_before())),
+            MarkerVerdict::Queued => self.wait_behind(&state, self.written_before()),
+            MarkerVerdict::StaleEpoch => self.refuse(AppendError::StaleEpoch),
+            MarkerVerdict::CoordinatorFenced => self.refuse(AppendError::CoordinatorFenced),
+        }
+    }
+
+    fn written_before(&self) -> Appended {
+        Appended {
+            base_offset: -1,
+            log_start: self.visible().log_start,
+            duplicate_of: None,
+        }
     }
 }

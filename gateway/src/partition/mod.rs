@@ -14,6 +14,7 @@
 mod append;
 mod epochs;
 mod error;
+mod guard;
 mod lane;
 mod marker;
 mod open;
@@ -23,11 +24,14 @@ mod snapshot;
 #[cfg(test)]
 mod testing;
 mod trim;
+#[cfg(test)]
+mod txn_tests;
 pub mod validate;
 
 use std::sync::Arc;
 
 use coordinator::machine::producer::ProducerStates;
+use coordinator::service::fences::FenceTable;
 use parking_lot::Mutex;
 use store_adapter::ids::{LeaderEpoch, LogId};
 use store_adapter::runtime::Env;
@@ -39,6 +43,7 @@ use crate::metrics::{ProduceClassified, StoreRefusals};
 pub use append::{Appended, Ticket};
 pub use epochs::EpochEnd;
 pub use error::{AppendError, ReadError};
+pub use guard::{Guard, Opening};
 pub use lane::Lane;
 pub use marker::Marker;
 pub use read::{Isolation, ListedOffset, ReadOutcome};
@@ -80,6 +85,8 @@ impl Status {
 struct State {
     status: Status,
     producers: ProducerStates,
+    /// First batches whose coordinator is being asked.
+    guards: guard::Guards,
     /// Where the next batch goes: behind everything queued.
     next_offset: i64,
     /// Grows when the tail is dropped; a queued batch of an older generation has failed.
@@ -99,6 +106,8 @@ pub struct PartitionDeps {
     pub lane: Lane,
     /// Snapshot files on the volume.
     pub snapshots: Arc<dyn SnapshotFiles>,
+    /// Producers whose older sessions append nowhere any more.
+    pub fences: Arc<FenceTable>,
     /// Counts batches by their class.
     pub classified: Arc<ProduceClassified>,
     /// Counts what the store refuses.

@@ -16,6 +16,7 @@ use store_adapter::ids::{LeaderEpoch, LogId};
 use store_adapter::store::{Bounds, LogStore, StoreError, StoredBatch};
 use tokio::sync::watch;
 
+use super::guard::Guards;
 use super::{AppendError, Partition, PartitionDeps, State, Status, Visible};
 
 /// Bytes read at a time while replaying.
@@ -54,6 +55,7 @@ impl Partition {
             state: Mutex::new(State {
                 status: Status::Closed(AppendError::Settling),
                 producers: ProducerStates::new(expiration_ms),
+                guards: Guards::default(),
                 next_offset: 0,
                 generation: 0,
                 bytes_since_snapshot: 0,

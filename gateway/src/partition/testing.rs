@@ -3,6 +3,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
+use coordinator::service::fences::FenceTable;
 use coordinator::volume::format::Restored;
 use store_adapter::ids::{LeaderEpoch, LogId, ShardId};
 use store_adapter::memory::MemoryStore;
@@ -33,12 +34,22 @@ impl SnapshotFiles for NoSnapshots {
 
 /// Leads [`LOG`] under an epoch.
 pub(super) async fn lead(store: &Arc<MemoryStore>, epoch: u32) -> Arc<Partition> {
+    lead_fenced(store, epoch, Arc::default()).await
+}
+
+/// The same, where fences are in force.
+pub(super) async fn lead_fenced(
+    store: &Arc<MemoryStore>,
+    epoch: u32,
+    fences: Arc<FenceTable>,
+) -> Arc<Partition> {
     let env = Env::real();
     let deps = PartitionDeps {
         lane: Lane::start(&env, "lane").0,
         env,
         store: store.clone(),
         snapshots: Arc::new(NoSnapshots),
+        fences,
         classified: Arc::default(),
         refusals: Arc::default(),
         repair: Arc::default(),

@@ -108,7 +108,8 @@ fn closed(reason: &AppendError) -> TrimError {
         | AppendError::StaleEpoch
         | AppendError::InvalidTxnState
         | AppendError::InvalidRecord
-        | AppendError::UnknownTransactionalId
+        | AppendError::Unverified
+        | AppendError::CoordinatorFenced
         | AppendError::NotLeader
         | AppendError::Settling
         | AppendError::Uncertain

@@ -1,29 +1,43 @@
 //! What carries out the decisions of the transaction coordinator on this broker: markers into the
 //! partitions it leads, decisions of staged offsets, fences, the queues of other brokers, history.
 
+mod homes;
+mod markers;
+mod passes;
+mod verify;
+
 use std::sync::Arc;
 
-use coordinator::machine::txn::{Dispatch, Fence, Home, Transition};
+use coordinator::machine::txn::Transition;
+use coordinator::service::cluster::ClusterNode;
+use coordinator::service::fences::Fences;
 use coordinator::service::groups::Offsets;
 use coordinator::service::producer_ids::ProducerIds;
-use coordinator::service::txns::{
-    Done, FenceSink, HistorySink, Homes, MarkerQueue, MarkerSink, PortError, TxnPorts,
-};
+use coordinator::service::txns::{Done, HistorySink, MarkerQueue, PortError, TxnPorts};
 use coordinator::volume::format::MarkerQueueFile;
 use store_adapter::ids::BrokerId;
-use uuid::Uuid;
+
+pub use self::homes::NodeHomes;
+pub use self::markers::LocalMarkers;
+pub use self::passes::start_passes;
+pub(crate) use self::verify::{Candidate, Unverified, Verification, verify};
 
 /// The ports of a broker.
-pub fn ports(ids: Arc<ProducerIds>, offsets: Offsets) -> TxnPorts {
-    let unwired = Arc::new(Unwired);
+pub fn ports(
+    node: &ClusterNode,
+    ids: Arc<ProducerIds>,
+    offsets: Offsets,
+    fences: Fences,
+    markers: Arc<LocalMarkers>,
+) -> TxnPorts {
     TxnPorts {
         ids,
-        homes: unwired.clone(),
-        markers: unwired.clone(),
+        homes: Arc::new(NodeHomes(node.clone())),
+        markers,
         groups: Arc::new(offsets),
-        fences: unwired.clone(),
-        queue: unwired.clone(),
-        history: unwired,
+        fences: Arc::new(fences),
+        queue: Arc::new(Unwired),
+        history: Arc::new(Unwired),
     }
 }
 
@@ -33,28 +47,6 @@ struct Unwired;
 
 fn unwired<'a>() -> Done<'a> {
     Box::pin(async { Err(PortError("not carried out yet".to_owned())) })
-}
-
-impl Homes for Unwired {
-    fn partition(&self, _: &str, _: Option<Uuid>, _: i32) -> Home {
-        Home::Unknown
-    }
-
-    fn group(&self, _: &str) -> Home {
-        Home::Unknown
-    }
-}
-
-impl MarkerSink for Unwired {
-    fn write(&self, _: Dispatch, _: i32) -> Done<'_> {
-        unwired()
-    }
-}
-
-impl FenceSink for Unwired {
-    fn publish(&self, _: Vec<Fence>) -> Done<'_> {
-        unwired()
-    }
 }
 
 impl MarkerQueue for Unwired {

@@ -3,6 +3,7 @@
 mod admin;
 mod groups;
 mod offsets;
+mod txns;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages as kp;
@@ -120,10 +121,11 @@ pub(super) fn body(key: i16, v: i16, r: &mut Rng) -> Bytes {
         18 => encode(&api_versions(v, r), v),
         19 => encode(&create_topics(r), v),
         20 => encode(&delete_topics(v, r), v),
-        22 => encode(&init_producer_id(v, r), v),
         42 => encode(&groups::delete_groups(r), v),
         47 => encode(&offsets::offset_delete(r), v),
-        _ => admin::body(key, v, r).unwrap_or_else(|| panic!("no sample of key {key}")),
+        _ => txns::body(key, v, r)
+            .or_else(|| admin::body(key, v, r))
+            .unwrap_or_else(|| panic!("no sample of key {key}")),
     }
 }
 
@@ -335,18 +337,5 @@ fn delete_topics(v: i16, r: &mut Rng) -> kp::DeleteTopicsRequest {
         }))
     } else {
         request.with_topic_names(r.list(5, |r| r.text().into()))
-    }
-}
-
-fn init_producer_id(v: i16, r: &mut Rng) -> kp::InitProducerIdRequest {
-    let request = kp::InitProducerIdRequest::default()
-        .with_transactional_id(r.maybe_text().map(Into::into))
-        .with_transaction_timeout_ms(r.i32());
-    if v >= 3 {
-        request
-            .with_producer_id(r.i64().into())
-            .with_producer_epoch(r.i16())
-    } else {
-        request
     }
 }

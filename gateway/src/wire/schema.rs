@@ -7,6 +7,7 @@
 mod admin;
 mod groups;
 mod offsets;
+mod txns;
 
 /// The wire shape of a field.
 #[derive(Debug, Clone, Copy)]
@@ -153,10 +154,9 @@ pub(super) fn message(key: i16) -> Option<&'static Message> {
         18 => &API_VERSIONS,
         19 => &CREATE_TOPICS,
         20 => &DELETE_TOPICS,
-        22 => &INIT_PRODUCER_ID,
         42 => &groups::DELETE_GROUPS,
         47 => &offsets::OFFSET_DELETE,
-        _ => return admin::message(key),
+        _ => return txns::message(key).or_else(|| admin::message(key)),
     })
 }
 
@@ -379,20 +379,6 @@ const DELETE_TOPIC: Struct = Struct {
         always(UUID),                    // topic_id
     ],
     tags: &[],
-};
-
-static INIT_PRODUCER_ID: Message = Message {
-    flexible_from: 2,
-    element_limit: ELEMENTS,
-    body: Struct {
-        fields: &[
-            always(STRING).nullable_from(0), // transactional_id
-            always(INT32),                   // transaction_timeout_ms
-            since(3, INT64),                 // producer_id
-            since(3, INT16),                 // producer_epoch
-        ],
-        tags: &[],
-    },
 };
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ impl ApiService for Double {
         request: ApiRequest,
     ) -> BoxFuture<'static, Staged<ApiResponse>> {
         if let ApiRequest::ApiVersions(request) = &request {
-            let response = api_versions::answer(&ctx, request, &Features::current());
+            let response = api_versions::answer(&ctx, request, &Features::default());
             let software = ctx.connection.software.get();
             *self.software.lock() = software.map(|(name, version)| format!("{name} {version}"));
             let response = ApiResponse::ApiVersions(Box::new(response));

@@ -388,7 +388,8 @@ impl Writer {
             }
             self.table.insert(id, entry);
         }
-        for pending in plan.pending {
+        // The last one first: who waits for several waits for them in order, and is woken once.
+        for pending in plan.pending.into_iter().rev() {
             match pending {
                 Pending::Done(reply) => answer(reply, Ok(())),
                 Pending::Acquired(log, reply) => answer(reply, self.state(log)),

@@ -28,8 +28,8 @@ pub const WINDOW: usize = 4_000;
 const CHUNK: usize = 100;
 const LIMIT: Duration = Duration::from_mins(4);
 /// After so long without a commit, a record more is written to each partition: a client whose last
-/// commit was refused commits again only with its next record.
-const STALLED: Duration = Duration::from_millis(500);
+/// commit was refused commits again only with its next record. kcat commits every 5 s.
+const STALLED: Duration = Duration::from_secs(10);
 /// While a member starts, a few records come this often: it must find some to read.
 const TRICKLE: Duration = Duration::from_millis(20);
 /// A kill comes up to this long after what triggers it.

@@ -41,8 +41,8 @@ fn group_id(group: &str) -> GroupId {
     GroupId(text(group))
 }
 
-/// Awaits that the group has a coordinator: Apache Kafka makes the topic behind it when it is
-/// first asked. At most 600 times, 100 ms apart.
+/// Awaits that the group has a coordinator that knows its members and offsets: Apache Kafka makes
+/// the topic behind it when it is first asked. At most 600 times, 100 ms apart.
 pub async fn await_coordinator(client: &mut RawClient, group: &str) -> Result<()> {
     let mut pace = tokio::time::interval(Duration::from_millis(100));
     let mut last = 0;
@@ -52,7 +52,13 @@ pub async fn await_coordinator(client: &mut RawClient, group: &str) -> Result<()
         last = client.call(&request, 2).await?.error_code;
         if last == 0 {
             last = heartbeat(client, group, "nobody", 0).await?;
-            if !COORDINATOR_MOVES.contains(&last) {
+        }
+        if !COORDINATOR_MOVES.contains(&last) {
+            let request = OffsetFetchRequest::default()
+                .with_group_id(group_id(group))
+                .with_topics(None);
+            last = client.call(&request, FETCH_VERSION).await?.error_code;
+            if last == 0 {
                 return Ok(());
             }
         }

@@ -326,6 +326,11 @@ fn config(plan: &Plan) -> BootConfig {
                 ..GroupConfig::default()
             },
             txns: TxnConfig::default(),
+            txn_partition_verification: true,
+            txn_reap_interval: Duration::from_secs(10),
+            txn_expire_interval: Duration::from_hours(1),
+            txn_reconcile_interval: Duration::from_secs(10),
+            txn_poll_interval: Duration::from_secs(2),
             settings: Arc::default(),
         },
     }

@@ -218,7 +218,7 @@ async fn read(
         for batch in &sent.batches {
             net.history.submitted(*batch, server.number);
         }
-        let answer = server.broker.call(&context, sent.request);
+        let answer = server.broker.call(&context, sent.request).await;
         if staged.send((answer, sent.answer)).await.is_err() {
             return;
         }

@@ -5,11 +5,16 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
+use kafka_protocol::messages::{GroupId, OffsetCommitRequest, OffsetFetchRequest};
 use tests::raw::batch::Record;
-use tests::raw::{RawClient, ops};
+use tests::raw::{RawClient, group, ops};
 
 use crate::fsyncs::counter;
-use crate::kit::{P, Target, end_of, on_kafka, plain, produce};
+use crate::kit::{P, Target, differs, end_of, on_kafka, plain, produce, text};
 use crate::reading::{fetch_batch, fetch_request, partitions};
 
 /// Stops the gateway hard, runs `harm` on its data directory, and starts it again.
@@ -267,4 +272,47 @@ async fn a_journal_file_that_is_gone_after_a_kill_is_refused_by_name() {
     });
     assert!(refused.contains("missing"), "{refused}");
     assert_eq!(end_of(&mut target.connect().await, "acknowledged").await, 1);
+}
+
+/// Some clients look at the partitions only, and begin from the start where one has no offset.
+#[tokio::test]
+async fn a_group_that_cannot_be_read_is_an_error_at_each_partition() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("read", 2).await;
+    group::await_coordinator(&mut client, "hurt").await.unwrap();
+    let partition = OffsetCommitRequestPartition::default().with_committed_offset(7);
+    let topic = OffsetCommitRequestTopic::default()
+        .with_name(ops::topic_name("read"))
+        .with_partitions(vec![partition]);
+    let commit = OffsetCommitRequest::default()
+        .with_group_id(GroupId(text("hurt")))
+        .with_generation_id_or_member_epoch(-1)
+        .with_topics(vec![topic]);
+    let committed = client.call(&commit, 7).await.unwrap();
+    assert_eq!(committed.topics[0].partitions[0].error_code, 0);
+    harmed(&target, |data_dir| {
+        let file = data_dir.join("__cluster/__consumer_offsets/hurt.json");
+        overwrite(&file, b"{\"group\": no json");
+    });
+    let mut client = target.connect().await;
+    let topic = OffsetFetchRequestTopic::default()
+        .with_name(ops::topic_name("read"))
+        .with_partition_indexes(vec![0, 1]);
+    let request = OffsetFetchRequest::default()
+        .with_group_id(GroupId(text("hurt")))
+        .with_topics(Some(vec![topic]));
+    for version in 1..=7 {
+        let response = client.call(&request, version).await.unwrap();
+        let kafka = (14, Vec::new());
+        let ours = (14, vec![(-1, 14), (-1, 14)]);
+        let expected = differs("offset-fetch-group-error", kafka, ours);
+        let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+        let partitions = partitions.map(|p| (p.committed_offset, p.error_code));
+        assert_eq!(partitions.collect::<Vec<_>>(), expected.1, "v{version}");
+        let whole = if version >= 2 { expected.0 } else { 0 };
+        assert_eq!(response.error_code, whole, "v{version}");
+    }
 }

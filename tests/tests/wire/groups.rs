@@ -44,7 +44,7 @@ const SUBSCRIPTION: &[u8] = b"\0\0\0\0\0\x01\0\x01t\xff\xff\xff\xff";
 pub(crate) struct Joining {
     group: &'static str,
     member: String,
-    instance: Option<&'static str>,
+    pub(crate) instance: Option<&'static str>,
     protocols: &'static [&'static str],
     session_ms: i32,
     rebalance_ms: i32,

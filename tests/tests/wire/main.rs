@@ -31,4 +31,5 @@ mod sessions;
 mod tools;
 mod topics;
 mod trimming;
+mod txn_apis;
 mod unread;

@@ -12,7 +12,7 @@ const DELETE_RECORDS: &str = "org.apache.kafka.tools.DeleteRecordsCommand";
 const VERSIONS: &str = "org.apache.kafka.tools.BrokerApiVersionsCommand";
 
 /// What a tool prints; fails when the tool does.
-async fn tool(target: &Target, class: &'static str, args: &str) -> String {
+pub(crate) async fn tool(target: &Target, class: &'static str, args: &str) -> String {
     let address = target.address().to_owned();
     let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
     let run = move || {

@@ -102,6 +102,17 @@ impl ProducerEntry {
         Ok(())
     }
 
+    /// Whether a numbered marker has nothing to do here any more: the producer has it or a later
+    /// one, or is past its epoch with no transaction open, so that there is nothing left to end
+    /// and nobody left to fence. Without a number only the epochs judge.
+    pub(super) fn has_ended(&self, epoch: ProducerEpoch, marker: &MarkerInfo) -> bool {
+        let Some(txn_seq) = marker.txn_seq else {
+            return false;
+        };
+        let known = self.last_marker.is_some_and(|last| last.txn_seq >= txn_seq);
+        known || (self.current_txn_first_offset.is_none() && epoch < self.epoch)
+    }
+
     /// Takes a batch that is in the log, or queued for it. Never refuses: the log is the truth.
     /// A batch or marker of a lower epoch, which this broker never writes, leaves epoch and window.
     pub(super) fn apply(&mut self, batch: &BatchMeta) -> TxnChange {

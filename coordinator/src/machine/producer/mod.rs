@@ -119,3 +119,18 @@ pub enum Verdict {
     /// Producer fields that contradict each other, or a control batch: INVALID_RECORD.
     InvalidRecord,
 }
+
+/// How a marker relates to the state of its producer (kafka-contract 3.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkerVerdict {
+    /// Give it an offset and queue it.
+    Append,
+    /// The durable log has what it would say, or something later.
+    Durable,
+    /// A queued batch says it: the answer waits for that batch's commit.
+    Queued,
+    /// Its epoch is below the producer's: INVALID_PRODUCER_EPOCH.
+    StaleEpoch,
+    /// A later coordinator has written a marker of the producer: TRANSACTION_COORDINATOR_FENCED.
+    CoordinatorFenced,
+}

@@ -11,12 +11,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use store_adapter::fault::{Fault, planted};
-use store_adapter::ids::ProducerId;
+use store_adapter::ids::{ProducerEpoch, ProducerId};
 
 use super::entry::{ProducerEntry, Refusal, TxnChange};
 use super::refused::Refused;
 use super::txn_index::{AbortedTxn, TxnIndex};
-use super::{BatchMeta, Duplicate, Verdict};
+use super::{BatchMeta, Duplicate, MarkerInfo, MarkerVerdict, Verdict};
 
 /// A batch of the log by which a snapshot proves that it belongs to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,6 +165,60 @@ impl ProducerStates {
             Err(Refusal::StaleEpoch) => Verdict::StaleEpoch,
             Err(Refusal::OutOfOrder) => Verdict::OutOfOrder,
             Err(Refusal::InvalidTxnState) => Verdict::InvalidTxnState,
+        }
+    }
+
+    /// Whether a transactional batch goes on in a transaction that its session has open here, by a
+    /// durable or a queued batch.
+    pub fn is_in_txn(&self, batch: &BatchMeta) -> bool {
+        let entry = self.projected(batch.producer_id, batch.append_ms);
+        entry.is_some_and(|entry| {
+            entry.current_txn_first_offset.is_some() && entry.epoch == batch.producer_epoch
+        })
+    }
+
+    /// Whether the coordinator has to be asked before a transactional batch may be taken: it is in
+    /// no open transaction, is no repetition, and is not refused whatever the answer is
+    /// (kafka-contract 1.5).
+    pub fn wants_verification(&self, batch: &BatchMeta) -> bool {
+        if !batch.is_transactional || self.is_in_txn(batch) {
+            return false;
+        }
+        match self.classify(batch) {
+            Verdict::Accept | Verdict::OutOfOrder | Verdict::InvalidTxnState => true,
+            Verdict::DuplicateDurable(_)
+            | Verdict::DuplicateQueued(_)
+            | Verdict::StaleEpoch
+            | Verdict::InvalidRecord => false,
+        }
+    }
+
+    /// Judges a marker against durable state and queued tail: number, epoch, coordinator epoch, as
+    /// `ProducerAppendInfo` of Kafka orders the latter two.
+    pub fn judge_marker(
+        &self,
+        id: ProducerId,
+        epoch: ProducerEpoch,
+        marker: &MarkerInfo,
+        now_ms: i64,
+    ) -> MarkerVerdict {
+        let Some(entry) = self.projected(id, now_ms) else {
+            return MarkerVerdict::Append;
+        };
+        if entry.has_ended(epoch, marker) {
+            let durable = self.durable.get(&id);
+            return if durable.is_some_and(|entry| entry.has_ended(epoch, marker)) {
+                MarkerVerdict::Durable
+            } else {
+                MarkerVerdict::Queued
+            };
+        }
+        if epoch < entry.epoch {
+            MarkerVerdict::StaleEpoch
+        } else if marker.coordinator_epoch < entry.coordinator_epoch {
+            MarkerVerdict::CoordinatorFenced
+        } else {
+            MarkerVerdict::Append
         }
     }
 

@@ -18,6 +18,7 @@ use super::NodeConfig;
 use super::controller::Controller;
 use super::damage::DamageLog;
 use super::error::StartError;
+use super::features;
 use super::files::Files;
 use super::registration::{self, Heartbeat};
 use crate::volume::format::{
@@ -216,7 +217,13 @@ async fn settle_cluster(
     let found: Option<ClusterFile> = files.read(control, &path).await?;
     let cluster = if let Some(cluster) = found {
         check_cluster(&cluster, remembered)?;
-        cluster
+        match features::completed(&cluster, &ports.config.features) {
+            Some(completed) => {
+                files.replace(control, &path, &completed).await?;
+                completed
+            }
+            None => cluster,
+        }
     } else {
         check_new(files, remembered, Listing::Fresh).await?;
         let cluster = ClusterFile {
@@ -224,6 +231,8 @@ async fn settle_cluster(
             cluster_id: new_cluster_id(&ports.env),
             txn_slots: TXN_SLOTS,
             group_slots: GROUP_SLOTS,
+            features: ports.config.features.clone(),
+            features_epoch: 0,
             extra: Extra::new(),
         };
         files.replace(control, &path, &cluster).await?;

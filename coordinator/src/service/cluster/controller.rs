@@ -13,6 +13,7 @@ use store_adapter::volume::owned::{Claim, OwnedError};
 use uuid::Uuid;
 
 use super::error::{StartError, TopicError};
+use super::features::FinalizedFeatures;
 use super::files::Files;
 use super::placement::{self, Inputs};
 use super::topic_files::{Found, Known, TopicFiles};
@@ -26,11 +27,13 @@ use crate::volume::layout::Place;
 #[derive(Debug)]
 pub(super) struct Controller {
     env: Env,
-    files: TopicFiles,
+    pub(super) files: TopicFiles,
     broker: BrokerId,
     listeners: Vec<Listener>,
     shards_min: u32,
-    cluster: ClusterFile,
+    pub(super) cluster: ClusterFile,
+    /// `cluster.json` must be read again before features are decided on.
+    pub(super) cluster_unsettled: bool,
     epoch: u64,
     health: Health,
     /// The assignment as last written; what was uncertain counts as written.
@@ -39,7 +42,7 @@ pub(super) struct Controller {
     /// Names whose files must be read again before they are decided on.
     unsettled: BTreeSet<String>,
     /// Whether the assignment on the volume is behind.
-    dirty: bool,
+    pub(super) dirty: bool,
 }
 
 impl Controller {
@@ -62,6 +65,7 @@ impl Controller {
             listeners: config.listeners.clone(),
             shards_min: config.shards,
             cluster: cluster.clone(),
+            cluster_unsettled: false,
             epoch: claim.epoch().instance.max(above),
             health: Health::Alive,
             written,
@@ -111,6 +115,7 @@ impl Controller {
 
     /// Settles every name that a failure left unknown; those that fail again stay unknown.
     pub(super) async fn settle_all(&mut self) {
+        self.settle_features().await;
         for name in self.unsettled.clone() {
             if let Err(error) = self.settle(&name, false).await {
                 tracing::debug!(%error, topic = name, "still not known");
@@ -307,6 +312,7 @@ impl Controller {
         let file = self.written.as_ref()?;
         Some(ClusterView {
             cluster_id: self.cluster.cluster_id.as_str().into(),
+            features: Arc::new(FinalizedFeatures::of(&self.cluster)),
             topics: Arc::new(self.topics.clone()),
             assignment: Arc::new(Assignment::new(file, &self.topics)),
         })

@@ -12,6 +12,8 @@ mod boot;
 mod controller;
 mod damage;
 mod error;
+mod features;
+mod fence_files;
 mod files;
 mod group_files;
 mod node;
@@ -39,6 +41,8 @@ use uuid::Uuid;
 pub use block_file::VolumeBlockFile;
 pub use damage::{Damage, DamageLog};
 pub use error::{NodeError, StartError, TopicError};
+pub use features::{FinalizedFeatures, Levels};
+pub use fence_files::VolumeFenceFiles;
 pub use group_files::VolumeGroupFiles;
 pub use partition_files::{PartitionContent, PartitionFile};
 pub use topic_name::{NameError, validate as validate_topic_name};
@@ -70,6 +74,8 @@ pub struct NodeConfig {
     pub version: String,
     /// The fewest shards of the embedded store, at least 1. There are never fewer than before.
     pub shards: u32,
+    /// Levels of features that a cluster begins with. What it has finalized wins.
+    pub features: Levels,
 }
 
 /// Whether this process still owns what it owned.
@@ -107,6 +113,7 @@ pub struct ClusterNode {
     block_file: VolumeBlockFile,
     group_files: Arc<VolumeGroupFiles>,
     txn_files: Arc<VolumeSlotFiles>,
+    fence_files: Arc<VolumeFenceFiles>,
 }
 
 impl ClusterNode {
@@ -224,6 +231,11 @@ impl ClusterNode {
         self.txn_files.clone()
     }
 
+    /// The fences on the volume.
+    pub fn fence_files(&self) -> Arc<VolumeFenceFiles> {
+        self.fence_files.clone()
+    }
+
     /// Creates a topic; durable and visible in [`ClusterNode::view`] when it returns. Of concurrent
     /// creations of one name, one succeeds. After `Unavailable` it may exist or not.
     pub async fn create_topic(&self, new: NewTopic) -> Result<Arc<Topic>, TopicError> {
@@ -267,6 +279,14 @@ impl ClusterNode {
     /// answer as things are now.
     pub fn check_more_partitions(&self, id: Uuid, total: u32) -> Result<(), TopicError> {
         controller::check_more(&self.view().topics, id, total).map(|_| ())
+    }
+
+    /// Finalizes levels of features, which the caller has checked; durable and visible in
+    /// [`ClusterNode::view`] when it returns. After `Unavailable` either the old or the new ones
+    /// hold.
+    pub async fn finalize(&self, levels: Levels) -> Result<(), NodeError> {
+        let asked = self.ask(|reply| Command::Finalize(levels, reply)).await;
+        asked.unwrap_or(Err(NodeError::Stopped))
     }
 
     /// Reads what the leader of a partition left. The shard must have been opened before, if the
@@ -324,7 +344,13 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
     let (commands, queue) = mpsc::channel(COMMANDS_MAX);
     let (view, view_reader) = watch::channel(Arc::new(view));
     let (status, status_reader) = watch::channel(NodeStatus::Running);
+    let fence_files = VolumeFenceFiles::new(
+        booted.files.clone(),
+        booted.claim.clone(),
+        view_reader.clone(),
+    );
     let handle = ClusterNode {
+        fence_files: Arc::new(fence_files),
         broker: ports.config.broker_id,
         instance: booted.claim.epoch().instance,
         commands,

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::boot::Booted;
 use super::controller::Controller;
 use super::error::{NodeError, TopicError};
+use super::features::Levels;
 use super::files::Files;
 use super::partition_files::{PartitionContent, PartitionFile, PartitionStore};
 use super::registration::Heartbeat;
@@ -40,13 +41,14 @@ pub(super) enum Command {
         Reply<Result<Arc<Topic>, TopicError>>,
     ),
     AddPartitions(Uuid, u32, Reply<Result<Arc<Topic>, TopicError>>),
+    Finalize(Levels, Reply<Result<(), NodeError>>),
     ReadPartition(LogId, Reply<Result<PartitionContent, NodeError>>),
     WritePartition(LogId, Box<PartitionFile>, Reply<Result<(), NodeError>>),
     Drain(Reply<Result<(), NodeError>>),
     Stop(Reply<Result<(), NodeError>>),
 }
 
-/// A change of topics whose answer waits for the assignment.
+/// A change whose answer waits for the assignment: what it changes is shown with that.
 #[derive(Debug)]
 enum Pending {
     Changed(
@@ -54,6 +56,7 @@ enum Pending {
         Reply<Result<Arc<Topic>, TopicError>>,
     ),
     Deleted(Result<(), TopicError>, Reply<Result<(), TopicError>>),
+    Finalized(Result<(), NodeError>, Reply<Result<(), NodeError>>),
 }
 
 /// The io task.
@@ -155,6 +158,10 @@ impl Node {
                     let outcome = self.controller.add_partitions(id, total).await;
                     pending.push(Pending::Changed(outcome, reply));
                 }
+                Command::Finalize(levels, reply) => {
+                    let outcome = self.controller.finalize(levels).await;
+                    pending.push(Pending::Finalized(outcome, reply));
+                }
                 Command::Delete(id, reply) => {
                     let outcome = self.controller.delete(id).await;
                     pending.push(Pending::Deleted(outcome, reply));
@@ -210,6 +217,16 @@ impl Node {
                     Some(error) => Err(behind(error)),
                 });
                 if outcome.as_ref().err().is_some_and(stale) {
+                    self.note(&OwnedError::Stale);
+                }
+                answer(reply, outcome);
+            }
+            Pending::Finalized(outcome, reply) => {
+                let outcome = outcome.and_then(|()| match failure {
+                    None => Ok(()),
+                    Some(error) => Err(NodeError::from(error.clone())),
+                });
+                if outcome == Err(NodeError::Fenced) {
                     self.note(&OwnedError::Stale);
                 }
                 answer(reply, outcome);

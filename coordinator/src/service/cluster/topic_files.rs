@@ -11,7 +11,9 @@ use super::TOPIC_PARTITIONS_MAX;
 use super::files::Files;
 use super::topic_name;
 use super::view::{Topic, TopicIndex};
-use crate::volume::format::{AssignmentFile, Extra, TopicConfigFile, TopicIdFile, TopicTombstone};
+use crate::volume::format::{
+    AssignmentFile, Extra, Format, TopicConfigFile, TopicIdFile, TopicTombstone,
+};
 use crate::volume::layout::{self, Place};
 
 /// How long the proof of a deletion is kept: a broker that was away longer has no claim on it.
@@ -59,6 +61,20 @@ pub(super) struct TopicFiles {
 impl TopicFiles {
     pub(super) fn new(files: Files, claim: Claim) -> Self {
         Self { files, claim }
+    }
+
+    /// Reads another file of the controller's area; `None` if it was never written.
+    pub(super) async fn read<T: Format>(&self, path: &VolumePath) -> Result<Option<T>, OwnedError> {
+        self.files.read(&self.claim, path).await
+    }
+
+    /// Replaces another file of the controller's area.
+    pub(super) async fn replace<T: Format>(
+        &self,
+        path: &VolumePath,
+        value: &T,
+    ) -> Result<(), OwnedError> {
+        self.files.replace(&self.claim, path, value).await
     }
 
     /// The ids that are proven to be gone. Proofs whose time is over are removed.

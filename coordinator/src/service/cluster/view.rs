@@ -6,6 +6,7 @@ use std::sync::Arc;
 use store_adapter::ids::{BrokerId, LeaderEpoch, LogId, ShardId};
 use uuid::Uuid;
 
+use super::features::FinalizedFeatures;
 use super::topic_name::folded;
 use crate::slot_hash::fnv1a32;
 use crate::volume::format::{AssignmentFile, BrokerEntry, SlotEntry};
@@ -227,6 +228,8 @@ fn ownerships(slots: &[SlotEntry]) -> Vec<Ownership> {
 pub struct ClusterView {
     /// The cluster's id.
     pub cluster_id: Arc<str>,
+    /// The features that are finalized.
+    pub features: Arc<FinalizedFeatures>,
     /// The topics.
     pub topics: Arc<TopicIndex>,
     /// Who owns what.

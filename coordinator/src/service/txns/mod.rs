@@ -8,6 +8,7 @@
 //! and is written with the next change of the slot, or by the next pass.
 
 mod files;
+mod inspect;
 mod passes;
 mod ports;
 mod slot;

@@ -1,4 +1,7 @@
-//! `cluster.json`: what cluster this volume is. Written once, on an empty volume.
+//! `cluster.json`: what cluster this volume is, and the features that it has finalized. Begun on an
+//! empty volume only.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +26,12 @@ pub struct ClusterFile {
     pub txn_slots: u32,
     /// Group slots: the divisor of every group's hash.
     pub group_slots: u32,
+    /// Levels of finalized features by their Kafka names (KIP-584).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub features: BTreeMap<String, i16>,
+    /// How often they were changed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub features_epoch: i64,
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: Extra,
@@ -33,14 +42,21 @@ impl Format for ClusterFile {
 
     fn check(&self) -> Result<(), FormatError> {
         let id_ok = !self.cluster_id.is_empty() && self.cluster_id.len() <= 64;
-        if id_ok && self.txn_slots > 0 && self.group_slots > 0 {
-            Ok(())
-        } else {
-            Err(FormatError(
-                "clusterId, txnSlots or groupSlots is empty".into(),
-            ))
+        if !id_ok || self.txn_slots == 0 || self.group_slots == 0 {
+            let why = "clusterId, txnSlots or groupSlots is empty";
+            return Err(FormatError(why.into()));
         }
+        if self.features_epoch < 0 || self.features.values().any(|level| *level < 0) {
+            let why = "a level of features, or featuresEpoch, is negative";
+            return Err(FormatError(why.into()));
+        }
+        Ok(())
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(value: &i64) -> bool {
+    *value == 0
 }
 
 #[cfg(test)]
@@ -58,10 +74,32 @@ mod tests {
             cluster_id: "Ej5FZ-ibS9OkVkJmFBdAAA".into(),
             txn_slots: TXN_SLOTS,
             group_slots: GROUP_SLOTS,
+            features: BTreeMap::new(),
+            features_epoch: 0,
             extra: Extra::new(),
         };
         golden(SAMPLE, &value);
         keeps_unknown::<ClusterFile>(SAMPLE);
+        let changed = ClusterFile {
+            features: BTreeMap::from([("transaction.version".to_owned(), 2)]),
+            features_epoch: 3,
+            ..value
+        };
+        let features = r#""features":{"transaction.version":2},"featuresEpoch":3}"#;
+        let sample = SAMPLE.replace('}', &format!(",{features}"));
+        golden(&sample, &changed);
+        keeps_unknown::<ClusterFile>(&sample);
+    }
+
+    #[test]
+    fn levels_below_0_are_damage() {
+        for features in [
+            r#""features":{"transaction.version":-1}"#,
+            r#""featuresEpoch":-1"#,
+        ] {
+            let sample = SAMPLE.replace('}', &format!(",{features}}}"));
+            assert!(super::super::decode::<ClusterFile>(sample.as_bytes()).is_err());
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use kafka_protocol::messages::describe_groups_response::{DescribedGroup, Describ
 use kafka_protocol::protocol::Decodable;
 use serde::Serialize;
 
-use super::super::client::Client;
+use super::super::client::{Client, Key};
 use super::super::output::{Failure, Format, Row, render};
 use super::offsets::{self, LATEST, Place};
 
@@ -272,7 +272,7 @@ async fn state(
 ) -> Result<Summary, Failure> {
     Ok(Summary {
         group: group.to_owned(),
-        coordinator: client.group_coordinator(group).await?,
+        coordinator: client.coordinator(Key::Group(group)).await?.1,
         assignment_strategy: described.protocol_data.to_string(),
         state: described.group_state.to_string(),
         members: described.members.len(),

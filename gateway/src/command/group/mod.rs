@@ -6,11 +6,11 @@ mod reset;
 
 use clap::{Args, Subcommand};
 use kafka_protocol::messages::{DeleteGroupsRequest, GroupId, ListGroupsRequest};
-use kafka_protocol::protocol::StrBytes;
 use serde::Serialize;
 
-use super::client::{Client, Connect};
+use super::client::{Client, Connect, Key};
 use super::output::{Failure, Format, Row, check, render};
+use super::topics::text;
 use describe::Describe;
 use reset::Reset;
 
@@ -69,11 +69,6 @@ impl Group {
     }
 }
 
-/// A string of the wire.
-fn text(value: &str) -> StrBytes {
-    StrBytes::from_string(value.to_owned())
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Listed {
@@ -109,7 +104,7 @@ async fn list(
 ) -> Result<Vec<Listed>, Failure> {
     let mut rows = Vec::new();
     let words = |words: &[String]| words.iter().map(|word| text(word)).collect::<Vec<_>>();
-    for broker in client.brokers().await? {
+    for broker in client.brokers().await?.into_values() {
         let mut unsupported = None;
         let answer = client
             .call(Some(&broker), |version| {
@@ -165,7 +160,7 @@ impl Delete {
                 };
             let answer = client
                 .call_coordinator(
-                    group,
+                    Key::Group(group),
                     |_| {
                         let names = vec![GroupId(text(group))];
                         DeleteGroupsRequest::default().with_groups_names(names)

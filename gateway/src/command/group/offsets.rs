@@ -4,22 +4,19 @@ use std::collections::BTreeMap;
 
 use kafka_protocol::messages::describe_groups_response::DescribedGroup;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use kafka_protocol::messages::{
-    BrokerId, DescribeGroupsRequest, GroupId, ListOffsetsRequest, MetadataRequest,
-    OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse, TopicName,
+    BrokerId, DescribeGroupsRequest, GroupId, ListOffsetsRequest, OffsetCommitRequest,
+    OffsetFetchRequest, OffsetFetchResponse, TopicName,
 };
 
-use super::super::client::Client;
+use super::super::client::{Client, Key};
 use super::super::output::{Failure, check};
+pub(super) use super::super::topics::{Place, leaders};
 use super::text;
-
-/// Topic and partition.
-pub(super) type Place = (String, i32);
 
 /// ListOffsets timestamp: the end of the log.
 pub(super) const LATEST: i64 = -1;
@@ -34,7 +31,7 @@ const COMMIT_BY_NAME: i16 = 9;
 pub(super) async fn describe(client: &mut Client, group: &str) -> Result<DescribedGroup, Failure> {
     let answer = client
         .call_coordinator(
-            group,
+            Key::Group(group),
             |_| DescribeGroupsRequest::default().with_groups(vec![GroupId(text(group))]),
             |answer| answer.groups.first().map_or(0, |group| group.error_code),
         )
@@ -55,7 +52,7 @@ pub(super) async fn committed(
 ) -> Result<BTreeMap<Place, i64>, Failure> {
     let answer = client
         .call_coordinator(
-            group,
+            Key::Group(group),
             |version| {
                 let request = OffsetFetchRequest::default();
                 if version >= 8 {
@@ -108,54 +105,6 @@ pub(super) async fn committed(
 fn fetch_code(answer: &OffsetFetchResponse) -> i16 {
     let group = answer.groups.first().map(|group| group.error_code);
     group.unwrap_or(answer.error_code)
-}
-
-/// Leaders' addresses of the partitions of `topics` (of all topics, for `None`).
-pub(super) async fn leaders(
-    client: &mut Client,
-    topics: Option<&[String]>,
-) -> Result<BTreeMap<Place, String>, Failure> {
-    let named = topics.map(|topics| {
-        let named = topics
-            .iter()
-            .map(|topic| MetadataRequestTopic::default().with_name(Some(TopicName(text(topic)))));
-        named.collect::<Vec<_>>()
-    });
-    let metadata = client
-        .metadata(|version| {
-            let request = MetadataRequest::default().with_topics(named);
-            if version >= 4 {
-                request.with_allow_auto_topic_creation(false)
-            } else {
-                request
-            }
-        })
-        .await?;
-    let addresses: BTreeMap<BrokerId, String> = metadata
-        .brokers
-        .iter()
-        .map(|broker| {
-            (
-                broker.node_id,
-                format!("{}:{}", broker.host.as_str(), broker.port),
-            )
-        })
-        .collect();
-    let mut leaders = BTreeMap::new();
-    for topic in &metadata.topics {
-        let name = topic
-            .name
-            .as_ref()
-            .map(|name| name.as_str().to_owned())
-            .unwrap_or_default();
-        check(topic.error_code, || format!("topic {name}"))?;
-        for partition in &topic.partitions {
-            if let Some(address) = addresses.get(&partition.leader_id) {
-                leaders.insert((name.clone(), partition.partition_index), address.clone());
-            }
-        }
-    }
-    Ok(leaders)
 }
 
 /// The offset at a time (or [`EARLIEST`], [`LATEST`]) of each place; `None` where no record is so
@@ -238,7 +187,7 @@ pub(super) async fn commit(
     };
     let answer = client
         .call_coordinator_upto(
-            group,
+            Key::Group(group),
             COMMIT_BY_NAME,
             |_| {
                 OffsetCommitRequest::default()

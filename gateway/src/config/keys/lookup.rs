@@ -1,12 +1,11 @@
 //! Names of keys, and names that are nearly one.
 
 use super::super::ignored::FAMILIES;
-use super::{Effect, KEYS, Key};
+use super::{Effect, Key, all};
 
 /// The row of a name or alias.
 pub fn find(name: &str) -> Option<&'static Key> {
-    KEYS.iter()
-        .find(|key| key.name == name || key.aliases.contains(&name))
+    all().find(|key| key.name == name || key.aliases.contains(&name))
 }
 
 /// Why a key of Kafka's has no effect, if it is one and has none.
@@ -25,9 +24,7 @@ pub fn ignored_because(name: &str) -> Option<&'static str> {
 
 /// The known name that `name` is most likely a typing mistake of.
 pub fn closest(name: &str) -> Option<&'static str> {
-    let names = KEYS
-        .iter()
-        .flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied()));
+    let names = all().flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied()));
     names
         .map(|known| (distance(name, known), known))
         .filter(|(distance, known)| *distance <= 1 + known.len() / 6)

@@ -2,7 +2,7 @@
 
 use super::{COUNT, Key, Kind, MILLIS, used};
 
-pub(super) const ROWS: &[Key] = &[
+pub(super) const KEYS: &[Key] = &[
     used(
         "journal.reserved.bytes",
         Kind::Int {

@@ -3,7 +3,7 @@
 use super::super::ignored::{NO_CLASSES, NO_RECOMPRESSION, NO_THREADS, PLAINTEXT};
 use super::{Key, ignored};
 
-pub(super) const ROWS: &[Key] = &[
+pub(super) const KEYS: &[Key] = &[
     ignored(
         "default.replication.factor",
         "the store replicates or does not; topics report one replica per live broker",

@@ -108,9 +108,48 @@ fn elements() -> Vec<(i16, Kind, usize)> {
     ]
 }
 
+/// The same of the APIs of transactional ids.
+fn of_transactions() -> Vec<(i16, Kind, usize)> {
+    use kp::add_partitions_to_txn_request as ap;
+    use kp::{txn_offset_commit_request as toc, write_txn_markers_request as wm};
+    let of = Kind::Struct;
+    vec![
+        (
+            24,
+            of(&txns::ADD_PARTITIONS_TRANSACTION),
+            size_of::<ap::AddPartitionsToTxnTransaction>(),
+        ),
+        (
+            24,
+            of(&txns::ADD_PARTITIONS_TOPIC),
+            size_of::<ap::AddPartitionsToTxnTopic>(),
+        ),
+        (27, of(&txns::MARKER), size_of::<wm::WritableTxnMarker>()),
+        (
+            27,
+            of(&txns::MARKER_TOPIC),
+            size_of::<wm::WritableTxnMarkerTopic>(),
+        ),
+        (
+            28,
+            of(&txns::TXN_OFFSET_TOPIC),
+            size_of::<toc::TxnOffsetCommitRequestTopic>(),
+        ),
+        (
+            28,
+            of(&txns::TXN_OFFSET_PARTITION),
+            size_of::<toc::TxnOffsetCommitRequestPartition>(),
+        ),
+        (65, STRING, size_of::<kp::TransactionalId>()),
+        (66, STRING, size_of::<StrBytes>()),
+        (66, INT64, size_of::<kp::ProducerId>()),
+    ]
+}
+
 #[test]
 fn an_element_takes_at_most_128_times_its_bytes() {
-    for (key, element, in_memory) in elements().into_iter().chain(admin::elements()) {
+    let others = of_transactions().into_iter().chain(admin::elements());
+    for (key, element, in_memory) in elements().into_iter().chain(others) {
         let schema = message(key).unwrap();
         let row = api_table().into_iter().find(|row| row.key == key).unwrap();
         for version in row.versions {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use store_adapter::ids::LogId;
 use uuid::Uuid;
 
-use super::super::{ClusterNode, PartitionFile, TopicError};
+use super::super::{ClusterNode, Levels, PartitionFile, TopicError};
 use super::new_topic;
 use super::world::{Group, How, Interrupt, Site, World};
 use crate::volume::format::{Extra, Manifest};
@@ -25,6 +25,8 @@ struct Told {
     open: BTreeSet<String>,
     ids: BTreeSet<Uuid>,
     manifest: Option<(LogId, i64)>,
+    /// The last epoch of features that holds for sure, which is also the level.
+    features: i64,
 }
 
 impl Told {
@@ -37,7 +39,8 @@ impl Told {
     }
 }
 
-/// Creates, deletes, creates again, writes a manifest and stops. `None` where it hangs.
+/// Creates, deletes, creates again, finalizes features, writes a manifest and stops. `None` where
+/// it hangs.
 fn live(world: &World, node: &ClusterNode, told: &mut Told) -> Option<()> {
     for name in ["a", "b", "a"] {
         if let Some(id) = told.created.remove(name) {
@@ -56,6 +59,12 @@ fn live(world: &World, node: &ClusterNode, told: &mut Told) -> Option<()> {
         assert!(told.ids.insert(topic.id));
         told.created.insert(name.to_owned(), topic.id);
         told.view(node);
+    }
+    for level in [1, 2] {
+        let (asker, levels) = (node.clone(), Levels::from([("f".to_owned(), level)]));
+        let finalized = world.run(async move { asker.finalize(levels).await })?;
+        finalized.unwrap();
+        told.features = level.into();
     }
     let log = LogId {
         topic: told.created["b"],
@@ -88,6 +97,9 @@ fn check(site: &Site, told: &Told, group: Group, context: &str) -> ClusterNode {
         assert_eq!(&*view.cluster_id, cluster_id, "{context}");
     }
     assert!(node.instance() > told.instance, "{context}");
+    let (features, level) = (&view.features, view.features.levels.get("f"));
+    assert_eq!(level.map_or(0, |level| i64::from(*level)), features.epoch);
+    assert!(features.epoch >= told.features, "{context}");
     let assignment = &view.assignment;
     assert!(
         assignment.controller_epoch > told.controller_epoch,

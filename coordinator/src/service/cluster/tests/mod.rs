@@ -4,6 +4,7 @@ mod boot;
 mod changes;
 mod crash;
 mod docs;
+mod features;
 mod files;
 mod groups;
 mod real;

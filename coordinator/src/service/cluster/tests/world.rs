@@ -16,7 +16,7 @@ use store_adapter::volume::memory::{Step, StepHook, StepOutcome};
 use store_adapter::volume::{MemoryVolume, Volume, VolumePath};
 use tokio::sync::{oneshot, watch};
 
-use super::super::{ClusterNode, NodeConfig, StartError};
+use super::super::{ClusterNode, Levels, NodeConfig, StartError};
 use crate::volume::format::Listener;
 
 /// Tasks of one process, ended together.
@@ -402,5 +402,6 @@ pub(super) fn config(broker: i32) -> NodeConfig {
         }],
         version: "0.1.0".into(),
         shards: 1,
+        features: Levels::new(),
     }
 }

@@ -1,0 +1,153 @@
+//! The io task that writes the own file and reads those of others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
+use store_adapter::runtime::Clock;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{FenceFileError, FenceFiles, FenceTable};
+use crate::machine::txn::Fence;
+use crate::volume::format::FencesFile;
+
+type Reply = oneshot::Sender<Result<(), FenceFileError>>;
+
+/// Publications that share a write, at most.
+const TAKE: usize = 1024;
+
+/// What the task is asked for.
+#[derive(Debug)]
+pub(super) enum Ask {
+    Publish(Vec<Fence>, Reply),
+    Poll(Reply),
+}
+
+/// The io task.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    clock: Arc<dyn Clock>,
+    files: Arc<dyn FenceFiles>,
+    table: Arc<FenceTable>,
+    expiration_ms: i64,
+    /// What the own file holds; `None` before the first read and after a failure.
+    own: Option<FencesFile>,
+    /// A replace failed: what is read may not be durable, and is written again.
+    unsure: bool,
+    others: Vec<(BrokerId, Arc<FencesFile>)>,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        clock: Arc<dyn Clock>,
+        files: Arc<dyn FenceFiles>,
+        table: Arc<FenceTable>,
+        expiration_ms: i64,
+    ) -> Self {
+        Self {
+            clock,
+            files,
+            table,
+            expiration_ms,
+            own: None,
+            unsure: false,
+            others: Vec::new(),
+        }
+    }
+
+    /// Serves until nobody can ask any more.
+    pub(super) async fn run(mut self, mut asked: mpsc::UnboundedReceiver<Ask>) {
+        let mut asks = Vec::new();
+        while asked.recv_many(&mut asks, TAKE).await > 0 {
+            let (mut fences, mut publishers, mut pollers) = (Vec::new(), Vec::new(), Vec::new());
+            for ask in asks.drain(..) {
+                match ask {
+                    Ask::Publish(some, reply) => {
+                        fences.extend(some);
+                        publishers.push(reply);
+                    }
+                    Ask::Poll(reply) => pollers.push(reply),
+                }
+            }
+            if !publishers.is_empty() {
+                let outcome = self.publish(fences).await;
+                answer(publishers, &outcome);
+            }
+            if !pollers.is_empty() {
+                let outcome = self.poll().await;
+                answer(pollers, &outcome);
+            }
+        }
+    }
+
+    async fn publish(&mut self, fences: Vec<Fence>) -> Result<(), FenceFileError> {
+        let now_ms = self.clock.wall_ms();
+        let mut own = self.take_own().await?;
+        let mut changed = false;
+        for fence in &fences {
+            changed |= own.raise(fence.pid.0, fence.epoch.0, now_ms);
+        }
+        self.keep(own, changed).await?;
+        self.table.raise(fences);
+        Ok(())
+    }
+
+    async fn poll(&mut self) -> Result<(), FenceFileError> {
+        self.others = self.files.others().await;
+        let now_ms = self.clock.wall_ms();
+        let outcome = match self.take_own().await {
+            Ok(mut own) => {
+                let before_ms = now_ms.saturating_sub(self.expiration_ms);
+                let changed = own.expire(before_ms, now_ms);
+                self.keep(own, changed).await
+            }
+            Err(error) => Err(error),
+        };
+        let mut all = BTreeMap::new();
+        if self.own.is_none() {
+            // What was in force of the own file stays until it can be read again.
+            all.extend(
+                self.table
+                    .list()
+                    .iter()
+                    .map(|fence| (fence.pid, fence.epoch)),
+            );
+        }
+        let others = self.others.iter().map(|(_, file)| &**file);
+        for file in self.own.iter().chain(others) {
+            for (pid, epoch) in &file.fences {
+                let epoch = ProducerEpoch(*epoch);
+                let lowest = all.entry(ProducerId(*pid)).or_insert(epoch);
+                *lowest = epoch.max(*lowest);
+            }
+        }
+        self.table.replace(all);
+        outcome
+    }
+
+    /// The own file. Taken, so that after a failure it is read again.
+    async fn take_own(&mut self) -> Result<FencesFile, FenceFileError> {
+        match self.own.take() {
+            Some(own) => Ok(own),
+            None => self.files.own().await,
+        }
+    }
+
+    /// Writes the own file, if anything of it is not durable.
+    async fn keep(&mut self, own: FencesFile, changed: bool) -> Result<(), FenceFileError> {
+        if changed || self.unsure {
+            self.unsure = true;
+            self.files.replace(&own).await?;
+            self.unsure = false;
+        }
+        self.own = Some(own);
+        Ok(())
+    }
+}
+
+fn answer(replies: Vec<Reply>, outcome: &Result<(), FenceFileError>) {
+    for reply in replies {
+        // Whoever asked may have gone.
+        reply.send(outcome.clone()).unwrap_or_default();
+    }
+}

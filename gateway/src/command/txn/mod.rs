@@ -1,0 +1,62 @@
+//! `fencepost txn`: transactions, in the words of Kafka's `kafka-transactions`.
+
+mod hanging;
+mod ids;
+mod partitions;
+
+use clap::{Args, Subcommand};
+
+use super::client::{Client, Connect};
+use super::output::{Failure, Format, render};
+use hanging::FindHanging;
+use ids::{Describe, ForceTerminate, List};
+use partitions::{Abort, DescribeProducers};
+
+/// Arguments of `fencepost txn`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Txn {
+    #[command(flatten)]
+    connect: Connect,
+    /// How the outcome is printed
+    #[arg(long, global = true, value_enum, default_value_t)]
+    format: Format,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Verb {
+    /// Transactional ids of the cluster, with their states
+    List(List),
+    /// The transaction of a transactional id
+    Describe(Describe),
+    /// Producers that have written to a partition
+    DescribeProducers(DescribeProducers),
+    /// Transactions that are open on a partition and that no coordinator will end
+    FindHanging(FindHanging),
+    /// End a transaction on a partition, whatever its coordinator knows
+    Abort(Abort),
+    /// Abort the transaction of a transactional id, and fence its producer
+    ForceTerminate(ForceTerminate),
+}
+
+impl Txn {
+    /// Runs the command.
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        let client = &mut Client::new(&self.connect);
+        let format = self.format;
+        match self.verb {
+            Verb::List(verb) => render(&verb.run(client).await?, format),
+            Verb::Describe(verb) => render(&verb.run(client).await?, format),
+            Verb::DescribeProducers(verb) => render(&verb.run(client).await?, format),
+            Verb::FindHanging(verb) => render(&verb.run(client).await?, format),
+            Verb::Abort(verb) => render(&verb.run(client).await?, format),
+            Verb::ForceTerminate(verb) => render(&verb.run(client).await?, format),
+        }
+    }
+}
+
+/// A cell of something that may not be there.
+fn or_none(value: Option<i64>) -> String {
+    value.map_or_else(|| "None".to_owned(), |value| value.to_string())
+}

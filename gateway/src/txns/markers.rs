@@ -1,0 +1,82 @@
+//! Markers into the partitions that this broker leads.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use coordinator::machine::txn::Dispatch;
+use coordinator::service::txns::{Done, MarkerSink, PortError};
+use kafka_protocol::protocol::StrBytes;
+use uuid::Uuid;
+
+use crate::broker::Broker;
+use crate::partition::{Marker, Partition};
+
+/// The partitions of the broker that is coming up: its ports are made before it is.
+#[derive(Debug, Default)]
+pub struct LocalMarkers {
+    broker: OnceLock<Weak<Broker>>,
+}
+
+impl LocalMarkers {
+    /// From now on markers go to this broker's partitions.
+    pub fn bind(&self, broker: &Arc<Broker>) {
+        let bound = self.broker.set(Arc::downgrade(broker));
+        debug_assert!(bound.is_ok(), "bound twice");
+    }
+
+    fn broker(&self) -> Result<Arc<Broker>, PortError> {
+        let broker = self.broker.get().and_then(Weak::upgrade);
+        broker.ok_or_else(|| PortError("the broker is starting or stopping".to_owned()))
+    }
+
+    async fn write_all(&self, order: Dispatch, coordinator_epoch: i32) -> Result<(), PortError> {
+        let broker = self.broker()?;
+        let marker = Marker {
+            producer_id: order.pid,
+            producer_epoch: order.marker_epoch,
+            commit: order.commit,
+            coordinator_epoch,
+            txn_seq: Some(order.txn_seq),
+        };
+        let mut led = Vec::new();
+        for (topic, partitions) in &order.partitions {
+            let id = order.topic_ids.get(topic).copied();
+            for index in partitions {
+                led.push(find(&broker, topic, id, *index)?);
+            }
+        }
+        // All are queued before the first is awaited: they share commits.
+        let ordered = led.into_iter().map(|partition| {
+            let ticket = partition.append_marker(marker);
+            (partition, ticket)
+        });
+        let mut outcome = Ok(());
+        for (partition, ticket) in ordered.collect::<Vec<_>>() {
+            if let Err(error) = ticket.outcome().await {
+                let (topic, number) = (partition.topic(), partition.id().partition);
+                outcome = Err(PortError(format!("marker of {topic}-{number}: {error}")));
+            }
+        }
+        outcome
+    }
+}
+
+impl MarkerSink for LocalMarkers {
+    fn write(&self, order: Dispatch, coordinator_epoch: i32) -> Done<'_> {
+        Box::pin(self.write_all(order, coordinator_epoch))
+    }
+}
+
+/// A partition of a topic, by id where it is known: another topic of that name is not meant.
+fn find(
+    broker: &Broker,
+    topic: &str,
+    id: Option<Uuid>,
+    index: i32,
+) -> Result<Arc<Partition>, PortError> {
+    let hosted = match id {
+        Some(id) => broker.topic_by_id(id),
+        None => broker.topic_by_name(&StrBytes::from_string(topic.to_owned())),
+    };
+    let partition = hosted.and_then(|hosted| hosted.any_partition(index).cloned());
+    partition.ok_or_else(|| PortError(format!("{topic}-{index} is not served here")))
+}

@@ -1,0 +1,138 @@
+//! What is done of transactions without a client, by the clock: timing out, finishing what is
+//! decided, forgetting, writing what could be derived, reading the fences of other brokers.
+//!
+//! Every pass may run at any moment and beside every request: what it does is decided by the
+//! coordinator again. The first look at what was left decided comes as soon as a slot is read.
+
+use std::future::Future;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use coordinator::service::txns::Txns;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use store_adapter::runtime::BoxFuture;
+
+use crate::broker::Broker;
+
+/// Ids that one pass works on at a time.
+const AT_ONCE: usize = 64;
+/// Between two looks at slots that are still being read.
+const LOADING: Duration = Duration::from_millis(50);
+
+/// Starts the passes of a broker; they end when it stops.
+pub fn start_passes(broker: &Arc<Broker>) {
+    let config = broker.config();
+    every(broker, "txn-reaper", config.txn_reap_interval, reap);
+    every(broker, "txn-expiry", config.txn_expire_interval, expire);
+    every(broker, "txn-polls", config.txn_poll_interval, poll);
+    let interval = config.txn_reconcile_interval;
+    let weak = Arc::downgrade(broker);
+    spawn(broker, "txn-reconcile", async move {
+        let mut loading = true;
+        while let Some(broker) = weak.upgrade() {
+            // Looked at before: a slot that is read meanwhile has another look.
+            loading = loading && broker.txns().slots_loading() > 0;
+            reconcile(&broker).await;
+            let pause = broker
+                .env()
+                .clock
+                .sleep(if loading { LOADING } else { interval });
+            drop(broker);
+            pause.await;
+        }
+    });
+}
+
+/// Runs a task until it ends or the broker stops.
+fn spawn(broker: &Arc<Broker>, name: &str, work: impl Future<Output = ()> + Send + 'static) {
+    let stopped = broker.when_stopping();
+    let task: BoxFuture<'static, ()> = Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = stopped => {}
+            () = work => {}
+        }
+    });
+    drop(broker.env().runtime.spawn(name, task));
+}
+
+fn every<F>(broker: &Arc<Broker>, name: &str, interval: Duration, pass: fn(Arc<Broker>) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let weak: Weak<Broker> = Arc::downgrade(broker);
+    let clock = broker.env().clock.clone();
+    spawn(broker, name, async move {
+        loop {
+            clock.sleep(interval).await;
+            let Some(broker) = weak.upgrade() else {
+                return;
+            };
+            pass(broker).await;
+        }
+    });
+}
+
+/// Aborts what is open for longer than its timeout.
+async fn reap(broker: Arc<Broker>) {
+    let txns = broker.txns();
+    let overdue = txns.overdue(broker.env().clock.wall_ms());
+    each(txns, overdue, |txns, id| async move {
+        match txns.reap(&id).await {
+            Ok(()) => tracing::info!(%id, "a transaction has timed out and is aborted"),
+            Err(error) => tracing::warn!(%id, %error, "a timed-out transaction is not aborted yet"),
+        }
+    })
+    .await;
+}
+
+/// Finishes what is decided, and writes what is complete.
+async fn reconcile(broker: &Arc<Broker>) {
+    let txns = broker.txns();
+    each(txns, txns.unfinished(), |txns, id| async move {
+        if let Err(error) = txns.reconcile(&id).await {
+            tracing::debug!(%id, %error, "a decided transaction is not finished yet");
+        }
+    })
+    .await;
+    txns.flush();
+}
+
+/// Forgets ids that nobody uses.
+async fn expire(broker: Arc<Broker>) {
+    let txns = broker.txns();
+    let expired = txns.expired(broker.env().clock.wall_ms());
+    each(txns, expired, |txns, id| async move {
+        if let Err(error) = txns.expire(&id).await {
+            tracing::debug!(%id, %error, "an expired transactional id is kept for now");
+        }
+    })
+    .await;
+}
+
+/// Looks at what other brokers have written.
+async fn poll(broker: Arc<Broker>) {
+    if let Err(error) = broker.fences().poll().await {
+        tracing::warn!(%error, "the fences of this broker are not up to date");
+    }
+}
+
+/// Works on many ids, some at a time.
+async fn each<F>(txns: &Txns, ids: Vec<Arc<str>>, work: impl Fn(Txns, Arc<str>) -> F)
+where
+    F: Future<Output = ()>,
+{
+    let mut ids = ids.into_iter();
+    let mut running: FuturesUnordered<F> = FuturesUnordered::new();
+    loop {
+        while running.len() < AT_ONCE
+            && let Some(id) = ids.next()
+        {
+            running.push(work(txns.clone(), id));
+        }
+        if running.next().await.is_none() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The first batch of a transaction on a partition (KIP-890): before it opens the transaction the
+//! coordinator is asked, with no lock held. Below Produce v12 whether the partition is in the
+//! transaction; from v12 on it is added.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator::machine::txn::{
+    AddClass, Added, Client, GATE_WAIT_MS, Named, Session, TopicPartitions, TxnError,
+};
+use store_adapter::batch::BatchHeader;
+use uuid::Uuid;
+
+use crate::api::RequestContext;
+use crate::broker::Broker;
+use crate::partition::{Guard, Opening, Partition};
+
+/// First version of Produce whose batches add their partitions themselves (TV2).
+const IMPLICIT_FROM: i16 = 12;
+
+/// Why a first batch is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unverified {
+    /// Its partition is not in the open transaction.
+    NotInTxn,
+    /// The coordinator refused.
+    Refused(TxnError),
+    /// The coordinator did not answer in time.
+    Late,
+}
+
+impl Unverified {
+    /// Whether the client sends the batch again.
+    fn comes_again(self) -> bool {
+        match self {
+            Self::Late => true,
+            Self::NotInTxn => false,
+            Self::Refused(error) => matches!(
+                error,
+                TxnError::ConcurrentTransactions
+                    | TxnError::CoordinatorLoading
+                    | TxnError::CoordinatorNotAvailable
+                    | TxnError::NotCoordinator
+            ),
+        }
+    }
+}
+
+/// A transactional batch that was sent to a partition.
+pub(crate) struct Candidate<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) topic_id: Uuid,
+    pub(crate) partition: &'a Arc<Partition>,
+    pub(crate) header: BatchHeader,
+}
+
+/// What is known of one candidate.
+#[derive(Debug)]
+pub(crate) enum Verification {
+    /// Nobody had to be asked: it goes on in an open transaction, or opens none.
+    NotNeeded,
+    /// Nobody is asked, by configuration.
+    Off,
+    /// The coordinator knows of it.
+    Passed(Guard),
+    /// It is refused.
+    Failed(Unverified),
+}
+
+impl Verification {
+    /// By what right the batch is appended.
+    pub(crate) fn opening(&self) -> Result<Opening<'_>, Unverified> {
+        match self {
+            Self::NotNeeded => Ok(Opening::None),
+            Self::Off => Ok(Opening::Unverified),
+            Self::Passed(guard) => Ok(Opening::Verified(guard)),
+            Self::Failed(why) => Err(*why),
+        }
+    }
+}
+
+/// Verifies the transactional batches of one request, all of one producer and session, with at most
+/// one question. In the order of `candidates`.
+pub(crate) async fn verify(
+    broker: &Broker,
+    context: &RequestContext,
+    transactional_id: &str,
+    candidates: &[Candidate<'_>],
+) -> Vec<Verification> {
+    let implicit = context.version >= IMPLICIT_FROM;
+    let off = !implicit && !broker.config().txn_partition_verification;
+    if off {
+        return candidates.iter().map(|_| Verification::Off).collect();
+    }
+    let guards: Vec<Option<Guard>> = candidates
+        .iter()
+        .map(|one| one.partition.guard(&one.header, implicit))
+        .collect();
+    let mut asked = Vec::new();
+    for (one, _) in candidates.iter().zip(&guards).filter(|(_, g)| g.is_some()) {
+        asked.push(Named {
+            topic: one.topic.into(),
+            topic_id: Some(one.topic_id),
+            partition: i32::try_from(one.partition.id().partition).unwrap_or(i32::MAX),
+        });
+    }
+    let Some(first) = candidates.first().filter(|_| !asked.is_empty()) else {
+        return candidates.iter().map(|_| Verification::NotNeeded).collect();
+    };
+    let session = Session {
+        pid: first.header.producer_id,
+        epoch: first.header.producer_epoch,
+    };
+    let missing = within(broker, async {
+        if implicit {
+            add(broker, context, transactional_id, session, &asked).await
+        } else {
+            let asked = by_topic(&asked);
+            let verified = broker
+                .txns()
+                .verify_partitions(transactional_id, session, &asked);
+            Ok(verified.await?.missing)
+        }
+    });
+    let missing = missing.await;
+    let outcomes = candidates.iter().zip(guards).map(|(one, guard)| {
+        let Some(guard) = guard else {
+            return Verification::NotNeeded;
+        };
+        let why = match &missing {
+            Ok(missing) if !is_in(missing, one) => return Verification::Passed(guard),
+            Ok(_) => Unverified::NotInTxn,
+            Err(why) => *why,
+        };
+        if why.comes_again() {
+            one.partition.refuse_first(&one.header);
+        }
+        Verification::Failed(why)
+    });
+    outcomes.collect()
+}
+
+async fn add(
+    broker: &Broker,
+    context: &RequestContext,
+    transactional_id: &str,
+    session: Session,
+    asked: &[Named],
+) -> Result<TopicPartitions, TxnError> {
+    let client = client(context);
+    let class = AddClass::Implicit;
+    let added =
+        broker
+            .txns()
+            .add_partitions(transactional_id, session, asked, class, Some(&client));
+    match added.await? {
+        Added::InTxn(_) => Ok(TopicPartitions::new()),
+        Added::Missing(missing) => Ok(missing),
+    }
+}
+
+/// At most [`GATE_WAIT_MS`]. What was begun goes on: a partition that is added too late is in the
+/// transaction without a record.
+async fn within(
+    broker: &Broker,
+    ask: impl Future<Output = Result<TopicPartitions, TxnError>>,
+) -> Result<TopicPartitions, Unverified> {
+    let late = broker
+        .env()
+        .clock
+        .sleep(Duration::from_millis(GATE_WAIT_MS));
+    tokio::select! {
+        biased;
+        answer = ask => answer.map_err(Unverified::Refused),
+        () = late => Err(Unverified::Late),
+    }
+}
+
+fn by_topic(asked: &[Named]) -> TopicPartitions {
+    let mut by_topic = TopicPartitions::new();
+    for one in asked {
+        let partitions = by_topic.entry(one.topic.clone()).or_default();
+        partitions.insert(one.partition);
+    }
+    by_topic
+}
+
+fn is_in(partitions: &TopicPartitions, one: &Candidate<'_>) -> bool {
+    let number = i32::try_from(one.partition.id().partition).unwrap_or(i32::MAX);
+    let known = partitions.get(one.topic);
+    known.is_some_and(|numbers| numbers.contains(&number))
+}
+
+/// Who asks, as inspection shows it.
+fn client(context: &RequestContext) -> Client {
+    let id = context.client_id.as_ref().map_or("", |id| id.as_str());
+    let address = context.connection.peer.map(|peer| peer.to_string());
+    let software = context.connection.software.get();
+    let software = software.map(|(name, version)| format!("{} {}", &**name, &**version));
+    Client {
+        id: id.into(),
+        address: address.unwrap_or_default().into(),
+        software: software.unwrap_or_default().into(),
+    }
+}

@@ -1,0 +1,604 @@
+//! Transactions below the wire: the services of one broker as production composes them, on a volume
+//! in memory that outlives kill -9 and power cuts. The coordinator is asked as handlers ask it.
+
+#![allow(missing_docs, reason = "a test")]
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use coordinator::machine::txn::{
+    AddClass, Added, EndTxn, InitProducerId, Named, Session, TxnError, TxnState,
+};
+use coordinator::service::groups::GroupConfig;
+use coordinator::service::txns::TxnConfig;
+use gateway::admitted::Admitted;
+use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
+use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
+use gateway::broker::{Advertised, BrokerConfig, NewTopic};
+use gateway::partition::validate::TopicRules;
+use gateway::partition::{Isolation, Partition};
+use kafka_protocol::messages::TransactionalId;
+use kafka_protocol::protocol::StrBytes;
+use store_adapter::control::EndTxnMarker;
+use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
+use store_adapter::journal::{FlushPolicy, MemoryIndex};
+use store_adapter::local::{FixedHost, MemoryIdentity};
+use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::volume::MemoryVolume;
+use store_adapter::volume::memory::{Step, StepFault, StepHook, StepOutcome};
+use tests::raw::batch::{BatchSpec, Record};
+use tests::raw::ops;
+
+/// How the volume of one process behaves.
+#[derive(Debug, Default)]
+struct Steps {
+    /// The process is dead: nothing that it still does happens.
+    dead: AtomicBool,
+    /// Journal files can't be written.
+    no_journal: AtomicBool,
+    /// Steps on files of fences.
+    fences: AtomicU32,
+}
+
+impl StepHook for Steps {
+    fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
+        let path = step.path.as_str();
+        let outcome = if self.dead.load(Ordering::SeqCst) {
+            StepOutcome::Stop
+        } else if self.no_journal.load(Ordering::SeqCst)
+            && path.rsplit_once('.').is_some_and(|(_, end)| end == "log")
+        {
+            StepOutcome::Fail(StepFault::Io)
+        } else {
+            StepOutcome::Proceed
+        };
+        if path.contains("producer_fences") && step.op.changes() {
+            self.fences.fetch_add(1, Ordering::SeqCst);
+        }
+        Box::pin(std::future::ready(outcome))
+    }
+}
+
+/// What outlives processes.
+struct Site {
+    volume: MemoryVolume,
+    identity: Arc<MemoryIdentity>,
+    processes: AtomicU32,
+}
+
+/// A process.
+struct Process {
+    running: Running,
+    steps: Arc<Steps>,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self {
+            volume: MemoryVolume::new(),
+            identity: Arc::default(),
+            processes: AtomicU32::new(0),
+        }
+    }
+
+    async fn start(&self) -> Process {
+        self.start_with(|_| {}).await
+    }
+
+    async fn start_with(&self, change: impl FnOnce(&mut BrokerConfig)) -> Process {
+        let pid = self.processes.fetch_add(1, Ordering::SeqCst) + 1;
+        let steps = Arc::new(Steps::default());
+        let host = FixedHost {
+            name: "one".to_owned(),
+            boot_id: "boot".to_owned(),
+            pid,
+            start_time: u64::from(pid),
+            running: Vec::new(),
+        };
+        let hook: Arc<dyn StepHook> = steps.clone();
+        let outside = Outside {
+            volume: Arc::new(self.volume.mount(hook, None)),
+            host: Arc::new(host),
+            identity: self.identity.clone(),
+            index: Arc::new(MemoryIndex::new()),
+        };
+        let mut config = config();
+        change(&mut config.broker);
+        let running = Running::start(Env::real(), outside, config).await.unwrap();
+        let process = Process { running, steps };
+        process
+            .until(|p| p.running.broker.txns().slots_loading() == 0)
+            .await;
+        process
+    }
+}
+
+fn config() -> BootConfig {
+    BootConfig {
+        broker_id: BrokerId(0),
+        version: "test".to_owned(),
+        shards: 1,
+        store: StoreKind::Sled,
+        flush: FlushPolicy::Fsync,
+        journal_segment_bytes: 1 << 20,
+        journal_queue_bytes: 64 << 20,
+        journal_counters: Arc::default(),
+        space: None,
+        reserve: store_adapter::volume::Reserve::None,
+        listeners: vec![NamedListener {
+            name: "PLAINTEXT".to_owned(),
+            advertised: Advertised {
+                host: "localhost".to_owned(),
+                port: 9092,
+            },
+        }],
+        broker: BrokerConfig {
+            num_partitions: 1,
+            auto_create_topics: false,
+            fetch_max_bytes: 1 << 20,
+            queued_response_bytes: 1 << 20,
+            fetch_session_slots: 10,
+            producer_id_expiration_ms: 86_400_000,
+            producer_id_check_interval: Duration::from_mins(10),
+            retention_check_interval: Duration::from_mins(5),
+            topic_defaults: TopicRules::default(),
+            groups: GroupConfig::default(),
+            txns: TxnConfig::default(),
+            txn_partition_verification: true,
+            txn_reap_interval: Duration::from_hours(1),
+            txn_expire_interval: Duration::from_hours(1),
+            txn_reconcile_interval: Duration::from_hours(1),
+            txn_poll_interval: Duration::from_hours(1),
+            settings: Arc::default(),
+        },
+    }
+}
+
+const IMPLICIT: i16 = 12;
+
+impl Process {
+    /// kill -9.
+    fn kill(self) {
+        self.steps.dead.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits for what comes without being asked for.
+    async fn until(&self, is: impl Fn(&Self) -> bool) {
+        let mut pace = tokio::time::interval(Duration::from_millis(5));
+        for _ in 0..4000 {
+            if is(self) {
+                return;
+            }
+            pace.tick().await;
+        }
+        panic!("it never comes");
+    }
+
+    async fn create(&self, name: &str) -> Arc<Partition> {
+        let new = NewTopic {
+            name: name.to_owned(),
+            partitions: 1,
+            configs: [].into(),
+        };
+        let created = self.running.broker.create_topic(new, false).await;
+        created.unwrap();
+        self.partition(name)
+    }
+
+    fn partition(&self, name: &str) -> Arc<Partition> {
+        let topic = StrBytes::from_string(name.to_owned());
+        let topic = self.running.broker.topic_by_name(&topic).unwrap();
+        topic.partitions[0].clone()
+    }
+
+    async fn init(&self, id: &str) -> Result<Session, TxnError> {
+        let request = InitProducerId {
+            version: 5,
+            id_is_empty: false,
+            timeout_ms: 60_000,
+            claimed: session(-1, -1),
+            client: None,
+        };
+        self.running
+            .broker
+            .txns()
+            .init_producer_id(id, &request)
+            .await
+    }
+
+    async fn add(&self, id: &str, session: Session, topics: &[&str]) -> Result<Added, TxnError> {
+        let named: Vec<Named> = topics
+            .iter()
+            .map(|topic| Named {
+                topic: (*topic).into(),
+                topic_id: Some(self.partition(topic).id().topic),
+                partition: 0,
+            })
+            .collect();
+        let class = AddClass::Client(3);
+        let txns = self.running.broker.txns();
+        txns.add_partitions(id, session, &named, class, None).await
+    }
+
+    async fn end(
+        &self,
+        id: &str,
+        version: i16,
+        session: Session,
+        commit: bool,
+    ) -> Result<Option<Session>, TxnError> {
+        let request = EndTxn {
+            version,
+            session,
+            commit,
+            client: None,
+        };
+        self.running.broker.txns().end_txn(id, &request).await
+    }
+
+    fn state(&self, id: &str) -> TxnState {
+        let entry = self.running.broker.txns().describe(id).unwrap();
+        entry.unwrap().state
+    }
+
+    /// Sends a batch of one record; code and base offset.
+    async fn produce(
+        &self,
+        version: i16,
+        id: Option<&str>,
+        topic: &str,
+        (session, sequence): (Session, i32),
+    ) -> (i16, i64) {
+        let spec = BatchSpec {
+            producer_id: session.pid.0,
+            producer_epoch: session.epoch.0,
+            base_sequence: sequence,
+            attributes: if id.is_some() { 0x10 } else { 0 },
+            records: vec![Record::value("v")],
+            ..BatchSpec::default()
+        };
+        let mut request = ops::produce_request(topic, 0, spec.build());
+        let own = |id: &str| TransactionalId(StrBytes::from_string(id.to_owned()));
+        request.transactional_id = id.map(own);
+        let request = ApiRequest::Produce(Box::new(request));
+        let staged = self.running.broker.call(&context(version), request).await;
+        let Staged::Later(answer) = staged else {
+            panic!("{staged:?}");
+        };
+        let ApiResponse::Produce(response) = answer.await else {
+            panic!("another answer");
+        };
+        let partition = &response.responses[0].partition_responses[0];
+        (partition.error_code, partition.base_offset)
+    }
+}
+
+fn context(version: i16) -> RequestContext {
+    RequestContext {
+        connection: Arc::new(ConnectionContext {
+            id: 1,
+            peer: None,
+            listener: 0,
+            software: OnceLock::new(),
+        }),
+        version,
+        client_id: None,
+        received: Duration::ZERO,
+        admitted: Admitted::default(),
+    }
+}
+
+fn session(pid: i64, epoch: i16) -> Session {
+    Session {
+        pid: ProducerId(pid),
+        epoch: ProducerEpoch(epoch),
+    }
+}
+
+fn at_epoch(session: Session, epoch: i16) -> Session {
+    Session {
+        epoch: ProducerEpoch(epoch),
+        ..session
+    }
+}
+
+/// High watermark and last stable offset.
+fn ends(led: &Partition) -> (i64, i64) {
+    let visible = led.visible();
+    (visible.high_watermark, visible.last_stable)
+}
+
+/// Direction and number of every marker in the log, with its offset.
+async fn markers(led: &Partition) -> Vec<(i64, bool, Option<u64>)> {
+    let read = led.read(0, 1 << 20, Isolation::ReadUncommitted).await;
+    let read = read.unwrap();
+    let marker = |batch: &store_adapter::store::StoredBatch| {
+        let marker = EndTxnMarker::read(&batch.bytes)?;
+        Some((batch.base_offset, marker.commit, marker.txn_seq))
+    };
+    read.batches.iter().filter_map(marker).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_batch_below_v12_must_be_of_the_transaction() {
+    let site = Site::new();
+    let one = site.start().await;
+    let (a, b) = (one.create("a").await, one.create("b").await);
+    let me = one.init("tx").await.unwrap();
+    // In no transaction: by version, as Kafka answers. Nothing is appended.
+    for (version, code) in [(9, 48), (10, 48), (11, 120)] {
+        let sent = one.produce(version, Some("tx"), "a", (me, 0)).await;
+        assert_eq!(sent, (code, -1), "v{version}");
+    }
+    // T13, and the epoch: whoever asks is not the session.
+    let other = session(me.pid.0 + 1, 0);
+    assert_eq!(one.produce(9, Some("tx"), "a", (other, 0)).await.0, 49);
+    assert_eq!(one.produce(9, Some("none"), "a", (me, 0)).await.0, 49);
+    assert_eq!(
+        one.produce(9, Some("tx"), "a", (at_epoch(me, 1), 0))
+            .await
+            .0,
+        47
+    );
+    // T34.
+    assert_eq!(ends(&a), (0, 0));
+    assert_eq!(one.add("tx", me, &["a"]).await, Ok(Added::InTxn(1)));
+    assert_eq!(one.produce(9, Some("tx"), "a", (me, 0)).await, (0, 0));
+    assert_eq!(one.produce(9, Some("tx"), "a", (me, 1)).await, (0, 1));
+    assert_eq!(one.produce(9, Some("tx"), "b", (me, 0)).await, (48, -1));
+    // T35: an open transaction refuses what is outside of it.
+    assert_eq!(one.produce(9, None, "a", (me, 2)).await.0, 48);
+    assert_eq!((ends(&a), ends(&b)), ((2, 0), (0, 0)));
+    // T20: the marker carries the epoch of the records.
+    assert_eq!(one.end("tx", 3, me, true).await, Ok(None));
+    assert_eq!(ends(&a), (3, 3));
+    assert_eq!(markers(&a).await, [(2, true, Some(1))]);
+    // T49: sequences go on in the next transaction of the session.
+    assert_eq!(one.add("tx", me, &["a"]).await, Ok(Added::InTxn(2)));
+    assert_eq!(one.produce(9, Some("tx"), "a", (me, 5)).await.0, 45);
+    assert_eq!(one.produce(9, Some("tx"), "a", (me, 2)).await, (0, 3));
+    assert_eq!(one.end("tx", 3, me, false).await, Ok(None));
+    let read = a.read(0, 1 << 20, Isolation::ReadCommitted).await.unwrap();
+    assert_eq!(read.aborted, Some(vec![(me.pid.0, 3)]));
+    assert_eq!(ends(&a), (5, 5));
+    one.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_verification_nobody_is_asked_below_v12() {
+    let site = Site::new();
+    let off = |config: &mut BrokerConfig| config.txn_partition_verification = false;
+    let one = site.start_with(off).await;
+    let a = one.create("a").await;
+    let me = one.init("tx").await.unwrap();
+    assert_eq!(one.produce(11, Some("tx"), "a", (me, 0)).await, (0, 0));
+    assert_eq!(ends(&a), (1, 0));
+    // From v12 on the batch adds its partition all the same.
+    let another = one.init("ty").await.unwrap();
+    let a_first = one.produce(IMPLICIT, Some("ty"), "a", (another, 0)).await;
+    assert_eq!((a_first, one.state("ty")), ((0, 1), TxnState::Ongoing));
+    one.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_v12_on_a_first_batch_adds_its_partition() {
+    let site = Site::new();
+    let one = site.start().await;
+    let (a, b) = (one.create("a").await, one.create("b").await);
+    let me = one.init("tx").await.unwrap();
+    // An unknown producer begins at 0; the refused batch has no record, the partition is added.
+    assert_eq!(one.produce(IMPLICIT, Some("tx"), "b", (me, 3)).await.0, 45);
+    assert_eq!(
+        one.produce(IMPLICIT, Some("tx"), "a", (me, 0)).await,
+        (0, 0)
+    );
+    let entry = one.running.broker.txns().describe("tx").unwrap().unwrap();
+    assert_eq!((entry.state, entry.txn_seq), (TxnState::Ongoing, 1));
+    let topics: Vec<&str> = entry.partitions.keys().map(|topic| &**topic).collect();
+    assert_eq!(topics, ["a", "b"]);
+    // T23: the marker carries the next epoch, of which the session is told.
+    let next = at_epoch(me, 1);
+    assert_eq!(one.end("tx", 5, me, true).await, Ok(Some(next)));
+    assert_eq!((ends(&a), ends(&b)), ((2, 2), (1, 1)));
+    assert_eq!(one.produce(IMPLICIT, Some("tx"), "a", (me, 1)).await.0, 47);
+    // T50.
+    assert_eq!(
+        one.produce(IMPLICIT, Some("tx"), "a", (next, 1)).await.0,
+        45
+    );
+    assert_eq!(
+        one.produce(IMPLICIT, Some("tx"), "a", (next, 0)).await,
+        (0, 2)
+    );
+    assert_eq!(ends(&a), (3, 2));
+    one.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t37_a_transaction_that_is_not_finished_holds_the_next_one() {
+    let site = Site::new();
+    let one = site.start().await;
+    let (a, _) = (one.create("a").await, one.create("c").await);
+    let me = one.init("tx").await.unwrap();
+    one.add("tx", me, &["a"]).await.unwrap();
+    assert_eq!(one.produce(9, Some("tx"), "a", (me, 0)).await, (0, 0));
+    one.steps.no_journal.store(true, Ordering::SeqCst);
+    let late = one.end("tx", 3, me, true).await;
+    assert_eq!(late, Err(TxnError::CoordinatorNotAvailable));
+    assert_eq!(one.state("tx"), TxnState::PrepareCommit);
+    assert_eq!(one.produce(9, Some("tx"), "c", (me, 0)).await, (19, -1));
+    assert_eq!(one.produce(11, Some("tx"), "c", (me, 0)).await, (19, -1));
+    assert_eq!(
+        one.produce(IMPLICIT, Some("tx"), "c", (me, 0)).await,
+        (51, -1)
+    );
+    // What comes again comes first.
+    assert_eq!(ends(&a).1, 0);
+    one.steps.no_journal.store(false, Ordering::SeqCst);
+    one.until(|one| one.running.broker.condition().offline == 0)
+        .await;
+    let txns = one.running.broker.txns().clone();
+    while txns.reconcile("tx").await != Ok(true) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ends(&one.partition("a")), (2, 2));
+    assert_eq!(markers(&one.partition("a")).await, [(1, true, Some(1))]);
+    one.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_kill_9_everything_is_as_it_was() {
+    for cut in [false, true] {
+        let site = Site::new();
+        let one = site.start().await;
+        one.create("a").await;
+        let [x, y] = [one.init("x").await.unwrap(), one.init("y").await.unwrap()];
+        assert_eq!(one.produce(IMPLICIT, Some("x"), "a", (x, 0)).await, (0, 0));
+        assert_eq!(one.produce(IMPLICIT, Some("y"), "a", (y, 0)).await, (0, 1));
+        let x = one.end("x", 5, x, false).await.unwrap().unwrap();
+        assert_eq!(one.produce(IMPLICIT, Some("x"), "a", (x, 0)).await, (0, 3));
+        let before = one.partition("a").snapshot().image;
+        one.kill();
+        if cut {
+            site.volume.power_cut(7);
+        }
+        let two = site.start().await;
+        let a = two.partition("a");
+        assert_eq!(a.snapshot().image, before);
+        assert_eq!(ends(&a), (4, 1));
+        // What was open goes on without asking; what is repeated is answered as before.
+        assert_eq!(two.produce(IMPLICIT, Some("y"), "a", (y, 1)).await, (0, 4));
+        assert_eq!(two.produce(IMPLICIT, Some("y"), "a", (y, 0)).await, (0, 1));
+        assert_eq!(
+            two.produce(IMPLICIT, Some("x"), "a", (at_epoch(x, 0), 0))
+                .await
+                .0,
+            47
+        );
+        two.end("y", 5, y, true).await.unwrap();
+        assert_eq!(ends(&a), (6, 3));
+        two.end("x", 5, x, false).await.unwrap();
+        assert_eq!(ends(&a), (7, 7));
+        let read = a.read(0, 1 << 20, Isolation::ReadCommitted).await.unwrap();
+        let pid = x.pid.0;
+        assert_eq!(read.aborted, Some(vec![(pid, 0), (pid, 3)]));
+        two.kill();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t47_a_crash_between_decision_and_markers_is_finished_once() {
+    let site = Site::new();
+    let one = site.start().await;
+    one.create("a").await;
+    let me = one.init("tx").await.unwrap();
+    one.produce(IMPLICIT, Some("tx"), "a", (me, 0)).await;
+    one.steps.no_journal.store(true, Ordering::SeqCst);
+    one.end("tx", 5, me, true).await.unwrap_err();
+    one.kill();
+    site.volume.power_cut(9);
+    let two = site.start().await;
+    two.until(|two| two.state("tx") == TxnState::CompleteCommit)
+        .await;
+    let a = two.partition("a");
+    assert_eq!(ends(&a), (2, 2));
+    // Its retry is told the same; nothing is written a second time, also after the next crash,
+    // which finds it decided again.
+    let next = Ok(Some(at_epoch(me, 1)));
+    assert_eq!(two.end("tx", 5, me, true).await, next);
+    two.kill();
+    let three = site.start().await;
+    three
+        .until(|three| three.state("tx") == TxnState::CompleteCommit)
+        .await;
+    assert_eq!(three.end("tx", 5, me, true).await, next);
+    assert_eq!(markers(&three.partition("a")).await, [(1, true, Some(1))]);
+    three.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_is_in_force_on_every_partition_and_outlives_the_process() {
+    let site = Site::new();
+    let one = site.start().await;
+    for name in ["a", "b"] {
+        one.create(name).await;
+    }
+    let old = one.init("tx").await.unwrap();
+    one.produce(IMPLICIT, Some("tx"), "a", (old, 0)).await;
+    let new = one.init("tx").await.unwrap();
+    assert_eq!(new, at_epoch(old, 2));
+    assert_eq!(markers(&one.partition("a")).await, [(1, false, Some(1))]);
+    assert!(one.steps.fences.load(Ordering::SeqCst) > 0);
+    // Also on one that no session ever touched, and by whoever has the number.
+    for (version, id) in [(IMPLICIT, Some("tx")), (9, Some("tx")), (9, None)] {
+        for topic in ["a", "b"] {
+            let zombie = one.produce(version, id, topic, (old, 0)).await;
+            assert_eq!(zombie.0, 47, "v{version} {id:?} {topic}");
+        }
+    }
+    assert_eq!(ends(&one.partition("b")), (0, 0));
+    one.kill();
+    site.volume.power_cut(11);
+    let two = site.start().await;
+    assert_eq!(two.produce(9, None, "b", (old, 0)).await.0, 47);
+    assert_eq!(two.produce(9, None, "b", (at_epoch(old, 1), 0)).await.0, 47);
+    assert_eq!(two.produce(9, None, "b", (new, 0)).await, (0, 0));
+    two.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t31_t32_what_takes_too_long_is_aborted_and_fenced() {
+    let site = Site::new();
+    let quick = |config: &mut BrokerConfig| {
+        config.txn_reap_interval = Duration::from_millis(10);
+    };
+    let one = site.start_with(quick).await;
+    let (a, b) = (one.create("a").await, one.create("b").await);
+    let request = InitProducerId {
+        version: 5,
+        id_is_empty: false,
+        timeout_ms: 1,
+        claimed: session(-1, -1),
+        client: None,
+    };
+    let txns = one.running.broker.txns();
+    let me = txns.init_producer_id("tx", &request).await.unwrap();
+    one.add("tx", me, &["a", "b"]).await.unwrap();
+    one.until(|one| one.state("tx") == TxnState::CompleteAbort)
+        .await;
+    for led in [&a, &b] {
+        assert_eq!(markers(led).await, [(0, false, Some(1))]);
+    }
+    assert_eq!(one.produce(9, Some("tx"), "a", (me, 0)).await.0, 47);
+    assert_eq!(
+        one.end("tx", 3, me, true).await,
+        Err(TxnError::ProducerFenced)
+    );
+    assert_eq!(
+        one.end("tx", 1, me, true).await,
+        Err(TxnError::InvalidProducerEpoch)
+    );
+    one.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tombstone_of_a_topic_voids_its_markers() {
+    let site = Site::new();
+    let one = site.start().await;
+    for name in ["a", "b"] {
+        one.create(name).await;
+    }
+    let me = one.init("tx").await.unwrap();
+    one.add("tx", me, &["a", "b"]).await.unwrap();
+    one.produce(9, Some("tx"), "b", (me, 0)).await;
+    let gone = one.partition("a").id().topic;
+    let node = &one.running.node;
+    node.delete_topic(gone).await.unwrap();
+    // One of the same name is another topic, and owes nothing.
+    one.create("a").await;
+    assert_eq!(one.end("tx", 3, me, true).await, Ok(None));
+    assert_eq!(markers(&one.partition("a")).await, []);
+    assert_eq!(ends(&one.partition("b")), (2, 2));
+    one.running.stop().await;
+}

@@ -1,0 +1,125 @@
+//! DescribeTransactions and ListTransactions.
+
+use std::collections::BTreeMap;
+
+use kafka_protocol::messages::{ListTransactionsRequest, ListTransactionsResponse, ProducerId};
+use tests::raw::RawClient;
+
+use super::{add, begin, connect, describe, partitions_of};
+use crate::kit::{Target, text};
+
+#[tokio::test]
+async fn t65_what_is_not_there() {
+    let target = Target::shared();
+    let mut client = connect(&target, "t65").await;
+    let unknown = describe(&mut client, "t65-none").await;
+    assert_eq!(
+        (unknown.error_code, unknown.transactional_id.as_str()),
+        (105, "t65-none")
+    );
+    assert_eq!(describe(&mut client, "").await.error_code, 42);
+}
+
+#[tokio::test]
+async fn an_open_transaction_is_described() {
+    let target = Target::shared();
+    target.with_topic("described", 3).await;
+    let mut client = connect(&target, "described").await;
+    let (pid, epoch) = begin(&mut client, "described").await;
+    let before = crate::kit::now_ms();
+    let of = [("described", &[2, 0][..])];
+    assert_eq!(
+        add(&mut client, "described", (pid, epoch), &of, 3).await,
+        [0, 0]
+    );
+    let open = describe(&mut client, "described").await;
+    assert_eq!(open.error_code, 0);
+    assert_eq!(open.transaction_state.as_str(), "Ongoing");
+    assert_eq!((open.producer_id.0, open.producer_epoch), (pid, epoch));
+    assert_eq!(open.transaction_timeout_ms, 60_000);
+    let began = open.transaction_start_time_ms;
+    assert!((before..=crate::kit::now_ms()).contains(&began), "{began}");
+    assert_eq!(partitions_of(&open), [("described".to_owned(), vec![0, 2])]);
+}
+
+async fn list(
+    client: &mut RawClient,
+    request: &ListTransactionsRequest,
+    v: i16,
+) -> ListTransactionsResponse {
+    client.call(request, v).await.unwrap()
+}
+
+/// States by id, of ids that begin with `of`.
+fn listed(answer: &ListTransactionsResponse, of: &str) -> BTreeMap<String, String> {
+    assert_eq!(answer.error_code, 0);
+    let states = answer.transaction_states.iter();
+    states
+        .map(|one| {
+            (
+                one.transactional_id.to_string(),
+                one.transaction_state.to_string(),
+            )
+        })
+        .filter(|(id, _)| id.starts_with(of))
+        .collect()
+}
+
+#[tokio::test]
+async fn t64_ids_are_listed_by_filters() {
+    let target = Target::shared();
+    target.with_topic("t64", 1).await;
+    let mut client = connect(&target, "t64-app").await;
+    begin(&mut client, "t64-app").await;
+    let open = begin(&mut client, "t64-app-1").await;
+    let of = [("t64", &[0][..])];
+    assert_eq!(add(&mut client, "t64-app-1", open, &of, 3).await, [0]);
+    let both = [("t64-app", "Empty"), ("t64-app-1", "Ongoing")];
+    let expect = |of: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let of = of.iter();
+        of.map(|(id, state)| ((*id).to_owned(), (*state).to_owned()))
+            .collect()
+    };
+    for version in 0..=2 {
+        let all = list(&mut client, &ListTransactionsRequest::default(), version).await;
+        assert_eq!(listed(&all, "t64"), expect(&both), "v{version}");
+        let states = vec![text("Ongoing"), text("Gone"), text("Dead")];
+        let request = ListTransactionsRequest::default().with_state_filters(states);
+        let ongoing = list(&mut client, &request, version).await;
+        assert_eq!(listed(&ongoing, "t64"), expect(&both[1..]), "v{version}");
+        assert_eq!(ongoing.unknown_state_filters, [text("Gone")]);
+        let request = ListTransactionsRequest::default().with_state_filters(vec![text("Gone")]);
+        let none = list(&mut client, &request, version).await;
+        assert_eq!(none.transaction_states.len(), 0);
+        let producers = vec![ProducerId(open.0), ProducerId(5)];
+        let request = ListTransactionsRequest::default().with_producer_id_filters(producers);
+        let by_id = list(&mut client, &request, version).await;
+        assert_eq!(listed(&by_id, ""), expect(&both[1..]), "v{version}");
+        assert_eq!(by_id.transaction_states[0].producer_id.0, open.0);
+    }
+    // An id that never began anything is as old as time.
+    for version in 1..=2 {
+        let request = ListTransactionsRequest::default().with_duration_filter(3_600_000);
+        let old = list(&mut client, &request, version).await;
+        assert_eq!(listed(&old, "t64"), expect(&both[..1]), "v{version}");
+    }
+    for (pattern, ids) in [
+        ("t64-app", &both[..1]),
+        ("t64-app.*", &both[..]),
+        (".*-app-[0-9]", &both[1..]),
+        ("t64", &[]),
+        ("", &both[..]),
+    ] {
+        let pattern = text(pattern);
+        let request =
+            ListTransactionsRequest::default().with_transactional_id_pattern(Some(pattern.clone()));
+        let answer = list(&mut client, &request, 2).await;
+        assert_eq!(listed(&answer, "t64"), expect(ids), "{pattern}");
+    }
+    let request = ListTransactionsRequest::default().with_transactional_id_pattern(Some(text("(")));
+    let refused = list(&mut client, &request, 2).await;
+    assert_eq!(
+        (refused.error_code, refused.transaction_states.len()),
+        (128, 0)
+    );
+}

@@ -1,0 +1,63 @@
+//! What time does to transactional ids.
+
+use super::{
+    add, add_group, add_once, await_state, begin, connect, describe, end, init, init_by,
+    init_request,
+};
+use crate::kit::Target;
+
+#[tokio::test]
+async fn t31_a_transaction_that_is_open_for_too_long_is_aborted() {
+    let reaps = "transaction.abort.timed.out.transaction.cleanup.interval.ms";
+    let target = Target::start(&[(reaps, "100")]);
+    target.with_topic("t31", 1).await;
+    let mut client = connect(&target, "t31").await;
+    let request = init_request("t31", (-1, -1)).with_transaction_timeout_ms(300);
+    let (code, pid, epoch) = init_by(&mut client, &request, 4).await;
+    assert_eq!((code, epoch), (0, 0));
+    let of = [("t31", &[0][..])];
+    assert_eq!(add(&mut client, "t31", (pid, 0), &of, 3).await, [0]);
+    let aborted = await_state(&mut client, "t31", "CompleteAbort").await;
+    assert_eq!((aborted.producer_id.0, aborted.producer_epoch), (pid, 1));
+    for version in 0..=5 {
+        let code = if version < 2 { 47 } else { 90 };
+        let answer = end(&mut client, "t31", (pid, 0), true, version).await;
+        // The second dialect tells a repeat from the epoch: of a commit, while it was aborted.
+        let code = if version == 5 { 48 } else { code };
+        assert_eq!(answer.0, code, "EndTxn v{version}");
+    }
+    for version in 0..=3 {
+        let code = if version < 2 { 47 } else { 90 };
+        let codes = add_once(&mut client, "t31", (pid, 0), &of, version).await;
+        assert_eq!(codes, [code], "AddPartitionsToTxn v{version}");
+    }
+    assert_eq!(add_group(&mut client, "t31", (pid, 0), "g", 4).await, 90);
+    // The session goes on by what it knows (KIP-360).
+    let resumed = init(&mut client, "t31", (pid, 0), 4).await;
+    assert_eq!(resumed, (0, pid, 1));
+    assert_eq!(add(&mut client, "t31", (pid, 1), &of, 3).await, [0]);
+}
+
+#[tokio::test]
+async fn t52_an_id_that_nobody_uses_is_forgotten() {
+    let sweeps = "transaction.remove.expired.transaction.cleanup.interval.ms";
+    let settings = [("transactional.id.expiration.ms", "500"), (sweeps, "100")];
+    let target = Target::start(&settings);
+    target.with_topic("t52", 1).await;
+    let mut client = connect(&target, "t52").await;
+    let session = begin(&mut client, "t52").await;
+    let mut pace = tokio::time::interval(std::time::Duration::from_millis(100));
+    for _ in 0..600 {
+        pace.tick().await;
+        if describe(&mut client, "t52").await.error_code == 105 {
+            break;
+        }
+    }
+    assert_eq!(describe(&mut client, "t52").await.error_code, 105);
+    let of = [("t52", &[0][..])];
+    assert_eq!(add_once(&mut client, "t52", session, &of, 3).await, [49]);
+    assert_eq!(end(&mut client, "t52", session, true, 3).await.0, 49);
+    let (code, pid, epoch) = init(&mut client, "t52", session, 4).await;
+    assert_eq!((code, epoch), (0, 0));
+    assert!(pid != session.0, "a producer id again");
+}

@@ -1,0 +1,283 @@
+//! `fencepost txn` beside Kafka's `kafka-transactions`: on one broker both say the same, and what
+//! one changes the other sees.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tests::gatewayproc::binary;
+use tests::raw::{RawClient, ops};
+
+use super::{Session, add, await_state, begin, connect, describe};
+use crate::kit::{P, Target, codes, produce_request};
+use crate::tools::tool;
+
+const TRANSACTIONS: &str = "org.apache.kafka.tools.TransactionsCommand";
+
+/// One row of a table: cells by heading.
+type Line = BTreeMap<String, String>;
+
+/// The table that Kafka's tool prints.
+async fn kafkas(target: &Target, args: &str) -> Vec<Line> {
+    let printed = tool(target, TRANSACTIONS, args).await;
+    let mut lines = printed.lines().map(|line| {
+        let cells = line.split('\t').map(|cell| cell.trim().to_owned());
+        cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
+    });
+    let headings = lines.next().unwrap_or_default();
+    lines
+        .filter(|cells| !cells.is_empty())
+        .map(|cells| headings.iter().cloned().zip(cells).collect())
+        .collect()
+}
+
+async fn run(target: &Target, args: &str) -> Output {
+    let mut command = Command::new(binary().unwrap());
+    command.args(["txn", "--bootstrap-server", target.address()]);
+    command.args(args.split_whitespace());
+    let run = move || command.output().unwrap();
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+/// What ours says, in the words of Kafka's tables.
+async fn ours(target: &Target, args: &str) -> Vec<Line> {
+    let output = run(target, &format!("{args} --format json")).await;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args}: {errors}");
+    let rows: Vec<BTreeMap<String, Value>> = serde_json::from_slice(&output.stdout).unwrap();
+    let word = |value: &Value| match value {
+        Value::Null => "None".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            let words = list.iter().map(|one| one.as_str().unwrap().to_owned());
+            words.collect::<Vec<_>>().join(",")
+        }
+        other => other.to_string(),
+    };
+    let line = |row: &BTreeMap<String, Value>| {
+        let cells = row.iter();
+        cells
+            .map(|(key, value)| (key.clone(), word(value)))
+            .collect()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// What ours says when it refuses.
+async fn refusal(target: &Target, args: &str) -> (i32, String) {
+    let output = run(target, args).await;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().unwrap(), said)
+}
+
+/// The rows of both tools whose first of `names` begins with `of`, cell by cell. Headings of ours
+/// are Kafka's in camel case.
+fn agree(kafkas: &[Line], ours: &[Line], names: &[&str], of: &str) -> Vec<Vec<String>> {
+    let camel = |name: &str| {
+        let (first, rest) = name.split_at(1);
+        format!("{}{rest}", first.to_lowercase())
+    };
+    let cells = |rows: &[Line], name: &dyn Fn(&str) -> String| {
+        let mut rows: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| {
+                let cell = |key: &&str| {
+                    let found = row.get(&name(key)).cloned();
+                    found.unwrap_or_else(|| panic!("{key} of {row:?}"))
+                };
+                names.iter().map(cell).collect::<Vec<_>>()
+            })
+            .filter(|row| row[0].starts_with(of))
+            .collect();
+        rows.sort();
+        rows
+    };
+    let theirs = cells(kafkas, &str::to_owned);
+    assert_eq!(theirs, cells(ours, &camel));
+    theirs
+}
+
+/// The code of a transactional batch of version 9, for partition 0.
+async fn produce(client: &mut RawClient, id: &str, topic: &str, (pid, epoch): Session) -> i16 {
+    let mut spec = P(pid, epoch, 0, 3).spec();
+    spec.attributes = 0x10;
+    let mut request = produce_request(topic, &[(0, Some(spec.build()))]);
+    request.transactional_id = Some(super::id_of(id));
+    codes(&client.call(&request, 9).await.unwrap())[0]
+}
+
+#[tokio::test]
+async fn lists_and_descriptions_agree() {
+    let target = Target::shared();
+    target.with_topic("tools-t", 2).await;
+    let mut client = connect(&target, "tools-open").await;
+    begin(&mut client, "tools-empty").await;
+    let open = begin(&mut client, "tools-open").await;
+    let of = [("tools-t", &[1, 0][..])];
+    assert_eq!(add(&mut client, "tools-open", open, &of, 3).await, [0, 0]);
+    let columns = [
+        "TransactionalId",
+        "Coordinator",
+        "ProducerId",
+        "TransactionState",
+    ];
+    for (filter, count) in [
+        ("", 2),
+        ("--duration-filter 3600000", 1),
+        ("--transactional-id-pattern tools-o.*", 1),
+        ("--transactional-id-pattern tools", 0),
+    ] {
+        let args = format!("list {filter}");
+        let (theirs, ours) = (kafkas(&target, &args).await, ours(&target, &args).await);
+        let rows = agree(&theirs, &ours, &columns, "tools-");
+        assert_eq!(rows.len(), count, "{args}");
+    }
+    let columns = [
+        "TransactionalId",
+        "CoordinatorId",
+        "ProducerId",
+        "ProducerEpoch",
+        "TransactionState",
+        "CurrentTransactionStartTimeMs",
+    ];
+    for id in ["tools-empty", "tools-open"] {
+        let args = format!("describe --transactional-id {id}");
+        let (theirs, ours) = (kafkas(&target, &args).await, ours(&target, &args).await);
+        assert_eq!(agree(&theirs, &ours, &columns, "").len(), 1);
+        assert_eq!(
+            theirs[0]["TransactionTimeoutMs"],
+            ours[0]["transactionTimeoutMs"]
+        );
+        let mut places: Vec<&str> = match theirs[0].get("TopicPartitions") {
+            Some(places) => places.split(',').collect(),
+            None => Vec::new(),
+        };
+        places.sort_unstable();
+        assert_eq!(places.join(","), ours[0]["topicPartitions"]);
+        let duration = &ours[0]["transactionDurationMs"];
+        assert_eq!(
+            duration == "None",
+            theirs[0]["TransactionDurationMs"] == "None"
+        );
+    }
+    let (code, said) = refusal(&target, "describe --transactional-id tools-none").await;
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("tools-none") && said.contains("(105)"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn t67_ids_are_terminated_by_either() {
+    let target = Target::shared();
+    target.with_topic("t67", 1).await;
+    let mut client = connect(&target, "t67").await;
+    let session = begin(&mut client, "t67").await;
+    assert_eq!(session.1, 0);
+    let of = [("t67", &[0][..])];
+    assert_eq!(add(&mut client, "t67", session, &of, 3).await, [0]);
+    let args = "forceTerminateTransaction --transactionalId t67";
+    tool(&target, TRANSACTIONS, args).await;
+    let terminated = await_state(&mut client, "t67", "Empty").await;
+    assert_eq!(
+        (terminated.producer_id.0, terminated.producer_epoch),
+        (session.0, 2)
+    );
+    assert_eq!(
+        super::add_once(&mut client, "t67", session, &of, 3).await,
+        [90]
+    );
+
+    let session = (session.0, 2);
+    assert_eq!(add(&mut client, "t67", session, &of, 3).await, [0]);
+    let rows = ours(&target, "force-terminate --transactional-id t67").await;
+    assert_eq!(rows[0]["producerId"], session.0.to_string());
+    assert_eq!(rows[0]["producerEpoch"], "4");
+    let terminated = describe(&mut client, "t67").await;
+    assert_eq!(terminated.transaction_state.as_str(), "Empty");
+    assert_eq!(terminated.producer_epoch, 4);
+    assert_eq!(
+        super::add_once(&mut client, "t67", session, &of, 3).await,
+        [90]
+    );
+
+    let (code, said) = refusal(&target, "force-terminate --transactional-id t67-none").await;
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(describe(&mut client, "t67-none").await.error_code, 105);
+}
+
+#[tokio::test]
+async fn t68_hanging_transactions_are_found_and_aborted() {
+    // Nobody asks the coordinator about a first batch: so a transaction hangs.
+    let target = Target::start(&[("transaction.partition.verification.enable", "false")]);
+    target.with_topic("t68", 1).await;
+    let mut client = connect(&target, "t68").await;
+    let session = begin(&mut client, "t68").await;
+    assert_eq!(produce(&mut client, "t68", "t68", session).await, 0);
+
+    let columns = [
+        "ProducerId",
+        "ProducerEpoch",
+        "LatestCoordinatorEpoch",
+        "LastSequence",
+        "LastTimestamp",
+        "CurrentTransactionStartOffset",
+    ];
+    let args = "describe-producers --topic t68 --partition 0";
+    let broker = ops::metadata(&mut client, "t68").await.unwrap().brokers[0]
+        .node_id
+        .0;
+    for args in [args.to_owned(), format!("{args} --broker-id {broker}")] {
+        let (theirs, ours) = (kafkas(&target, &args).await, ours(&target, &args).await);
+        let rows = agree(&theirs, &ours, &columns, "");
+        assert_eq!(rows.len(), 1);
+        assert_eq!((&*rows[0][0], &*rows[0][5]), (&*session.0.to_string(), "0"));
+    }
+    let columns = [
+        "Topic",
+        "Partition",
+        "ProducerId",
+        "ProducerEpoch",
+        "CoordinatorEpoch",
+        "StartOffset",
+        "LastTimestamp",
+    ];
+    let find = "find-hanging --max-transaction-timeout 0";
+    let of_broker = format!("{find} --broker-id {broker}");
+    for args in [
+        &format!("{find} --topic t68"),
+        &format!("{find} --topic t68 --partition 0"),
+        &of_broker,
+    ] {
+        let (theirs, ours) = (kafkas(&target, args).await, ours(&target, args).await);
+        assert_eq!(agree(&theirs, &ours, &columns, "t68").len(), 1, "{args}");
+    }
+    // What the coordinator knows does not hang.
+    let known = begin(&mut client, "t68-known").await;
+    let of = [("t68", &[0][..])];
+    assert_eq!(add(&mut client, "t68-known", known, &of, 3).await, [0]);
+    assert_eq!(produce(&mut client, "t68-known", "t68", known).await, 0);
+    let (theirs, found) = (
+        kafkas(&target, &of_broker).await,
+        ours(&target, &of_broker).await,
+    );
+    assert_eq!(agree(&theirs, &found, &columns, "t68").len(), 1);
+    // Nothing hangs that wrote in the last minutes.
+    let found = ours(&target, "find-hanging --topic t68").await;
+    assert!(found.is_empty(), "{found:?}");
+
+    let (code, said) = refusal(&target, "abort --topic t68 --partition 0 --start-offset 7").await;
+    assert_eq!(code, 1, "{said}");
+    let rows = ours(&target, "abort --topic t68 --partition 0 --start-offset 0").await;
+    assert_eq!(rows[0]["producerId"], session.0.to_string());
+    assert!(kafkas(&target, &of_broker).await.is_empty());
+    // Kafka's tool aborts the next one.
+    let session = begin(&mut client, "t68").await;
+    assert_eq!(produce(&mut client, "t68", "t68", session).await, 0);
+    assert_eq!(ours(&target, &of_broker).await.len(), 1);
+    let start = &ours(&target, &of_broker).await[0]["startOffset"].clone();
+    let args = format!("abort --topic t68 --partition 0 --start-offset {start}");
+    tool(&target, TRANSACTIONS, &args).await;
+    assert!(ours(&target, &of_broker).await.is_empty());
+}
