@@ -21,7 +21,7 @@ use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
-use store_adapter::volume::{SpaceWatch, Volume};
+use store_adapter::volume::{Reserve, SpaceWatch, Volume};
 
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
@@ -84,6 +84,8 @@ pub struct BootConfig {
     pub journal_counters: Arc<JournalCounters>,
     /// What watches the volume for space, if anything does.
     pub space: Option<SpaceWatch>,
+    /// Room that appends leave on the volume (`journal.reserved.bytes`).
+    pub reserve: Reserve,
 }
 
 /// What is outside the process.
@@ -160,6 +162,7 @@ impl Running {
                     queue_bytes: config.journal_queue_bytes,
                     counters: Arc::clone(&config.journal_counters),
                     space: config.space.clone(),
+                    reserve: config.reserve,
                     ..JournalConfig::default()
                 };
                 Arc::new(JournalStore::new(env.clone(), volume, index, journal))

@@ -36,11 +36,13 @@ pub enum Fault {
     MarkerRepeated,
     /// A coordinator answers from memory without asking whether it owns the slot.
     OwnerNotAsked,
+    /// A journal file that was written anew takes the old one's place before it is durable.
+    DraftNotSynced,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 17] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -57,6 +59,7 @@ impl Fault {
         Fault::PrepareBeforeDurable,
         Fault::MarkerRepeated,
         Fault::OwnerNotAsked,
+        Fault::DraftNotSynced,
     ];
 }
 

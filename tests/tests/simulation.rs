@@ -138,6 +138,11 @@ mod planted {
     }
 
     #[test]
+    fn draft_not_synced() {
+        is_found(Fault::DraftNotSynced);
+    }
+
+    #[test]
     fn block_before_durable() {
         is_found(Fault::BlockBeforeDurable);
     }
