@@ -2,6 +2,7 @@
 //!
 //! Kafka's keys keep Kafka's names, and its defaults unless the row says otherwise.
 
+mod groups;
 mod lookup;
 mod retention;
 mod txns;
@@ -72,10 +73,6 @@ const MILLIS: Kind = Kind::Int {
     min: 1,
     max: i64::MAX,
 };
-const GROUP_MILLIS: Kind = Kind::Int {
-    min: 0,
-    max: i32::MAX as i64,
-};
 const COUNT: Kind = Kind::Int {
     min: 1,
     max: i32::MAX as i64,
@@ -105,7 +102,13 @@ const fn ignored(name: &'static str, why: &'static str) -> Key {
 
 /// Every key with a row of its own, in the order of the docs.
 pub fn all() -> impl Iterator<Item = &'static Key> {
-    let tables = [KEYS, retention::KEYS, txns::KEYS, unused::KEYS];
+    let tables = [
+        KEYS,
+        retention::KEYS,
+        groups::KEYS,
+        txns::KEYS,
+        unused::KEYS,
+    ];
     tables.into_iter().flatten()
 }
 
@@ -149,7 +152,19 @@ const KEYS: &[Key] = &[
         "admin.listen",
         Kind::Text,
         "127.0.0.1:9644",
-        "Health and metrics over HTTP. Loopback only: it has no authentication.",
+        "Health, metrics and transactions over HTTP. Another address than loopback needs a token.",
+    ),
+    used(
+        "admin.token.file",
+        Kind::Text,
+        "",
+        "A file with the token, 16 to 1024 bytes, that callers of the admin port must show.",
+    ),
+    used(
+        "enable.faults",
+        Kind::Bool,
+        "false",
+        "Lets callers of the admin port inject faults. For tests.",
     ),
     Key {
         aliases: &["log.dir", "data.dir"],
@@ -276,50 +291,6 @@ const KEYS: &[Key] = &[
     ),
     used(
         "producer.id.expiration.check.interval.ms",
-        MILLIS,
-        "600000",
-        "How often that is looked for.",
-    ),
-    used(
-        "group.initial.rebalance.delay.ms",
-        GROUP_MILLIS,
-        "3000",
-        "How long the first members of an empty group wait for others, again with each that comes, \
-         up to their rebalance timeout.",
-    ),
-    used(
-        "group.min.session.timeout.ms",
-        GROUP_MILLIS,
-        "6000",
-        "Shortest session timeout that a member may ask for.",
-    ),
-    used(
-        "group.max.session.timeout.ms",
-        GROUP_MILLIS,
-        "1800000",
-        "Longest session timeout that a member may ask for.",
-    ),
-    used(
-        "group.max.size",
-        COUNT,
-        "2147483647",
-        "Members of a group; more are refused.",
-    ),
-    used(
-        "offset.metadata.max.bytes",
-        COUNT,
-        "4096",
-        "Longest metadata of a committed offset, bytes.",
-    ),
-    used(
-        "offsets.retention.minutes",
-        COUNT,
-        "10080",
-        "How long offsets are kept when a group has no members, or does not consume the topic any \
-         more; of a group that never had members, since their commit.",
-    ),
-    used(
-        "offsets.retention.check.interval.ms",
         MILLIS,
         "600000",
         "How often that is looked for.",

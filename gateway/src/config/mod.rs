@@ -51,8 +51,12 @@ pub struct Config {
     pub broker_id: BrokerId,
     /// `listeners` with what clients are told; at least one.
     pub listeners: Vec<ListenerConfig>,
-    /// `admin.listen`; a loopback address.
+    /// `admin.listen`; a loopback address where there is no token.
     pub admin: SocketAddr,
+    /// What `admin.token.file` has.
+    pub admin_token: Option<admin_api::Token>,
+    /// `enable.faults`.
+    pub enable_faults: bool,
     /// `log.dirs`: the volume.
     pub data_dir: PathBuf,
     /// `index.dir`.
@@ -92,6 +96,7 @@ impl Config {
         settings.check()?;
         let millis = |key| settings.number(key).map(Duration::from_millis);
         let (store, data_dir) = store(settings)?;
+        let admin_token = admin_token(settings)?;
         let index_dir = match settings.get("index.dir").value.as_str() {
             "" => data_dir.join("index"),
             given => PathBuf::from(given),
@@ -99,7 +104,9 @@ impl Config {
         Ok(Self {
             broker_id: BrokerId(settings.number("node.id")?),
             listeners: listeners::listeners(settings, hostname)?,
-            admin: admin(settings)?,
+            admin: admin(settings, admin_token.is_some())?,
+            admin_token,
+            enable_faults: settings.is("enable.faults"),
             data_dir,
             index_dir,
             store,
@@ -268,7 +275,22 @@ fn queued_bytes(settings: &Settings, key: &str) -> Result<usize, ConfigError> {
     bytes.ok_or_else(|| settings.refuse(key, "-1 or at least 1048576"))
 }
 
-fn admin(settings: &Settings) -> Result<SocketAddr, ConfigError> {
+/// The token in the file that is named. It is not shown, wherever it comes from.
+fn admin_token(settings: &Settings) -> Result<Option<admin_api::Token>, ConfigError> {
+    let refuse = |why: String| settings.refuse("admin.token.file", why);
+    let path = settings.get("admin.token.file").value;
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| refuse(format!("a file with a token ({error})")))?;
+    let token = admin_api::Token::new(&text);
+    token
+        .map(Some)
+        .map_err(|why| refuse(format!("a file with a token ({why})")))
+}
+
+fn admin(settings: &Settings, has_token: bool) -> Result<SocketAddr, ConfigError> {
     let refuse = |why: &str| settings.refuse("admin.listen", why);
     let text = settings.get("admin.listen").value;
     let address = text
@@ -276,9 +298,10 @@ fn admin(settings: &Settings) -> Result<SocketAddr, ConfigError> {
         .ok()
         .and_then(|mut addresses| addresses.next())
         .ok_or_else(|| refuse("HOST:PORT"))?;
-    if !address.ip().to_canonical().is_loopback() {
+    if !has_token && !address.ip().to_canonical().is_loopback() {
         return Err(refuse(
-            "a loopback address, such as 127.0.0.1:9644: the admin port has no authentication",
+            "a loopback address, such as 127.0.0.1:9644; any other needs --admin-token-file: \
+             without it the admin port has no authentication",
         ));
     }
     Ok(address)

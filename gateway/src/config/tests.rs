@@ -83,7 +83,13 @@ fn wrong_values_say_which_where_and_what_is_allowed() {
         (
             "admin.listen",
             "0.0.0.0:9644",
-            "a loopback address, such as 127.0.0.1:9644: the admin port has no authentication",
+            "a loopback address, such as 127.0.0.1:9644; any other needs --admin-token-file: \
+             without it the admin port has no authentication",
+        ),
+        (
+            "admin.token.file",
+            "/nowhere/at/all",
+            "a file with a token (No such file or directory (os error 2))",
         ),
     ] {
         let error = config(&[(key, value)]).unwrap_err().to_string();

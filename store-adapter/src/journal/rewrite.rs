@@ -310,7 +310,7 @@ impl Rewriter {
             };
         }
         let before = self.files.closed_len(id);
-        match self.claim.put(draft, &path(id)).await {
+        match self.claim.finish(draft, &path(id)).await {
             Ok(()) => {
                 let freed = before.saturating_sub(closed.len);
                 tracing::debug!(path = %path(id), freed, "a journal file was written anew");

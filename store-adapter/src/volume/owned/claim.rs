@@ -101,7 +101,7 @@ impl Claim {
     }
 
     /// Begins a replace whose content is written piece by piece: the ticket exists, so that a
-    /// taker can find it, before the present owner is read. End it with [`Claim::put`] or
+    /// taker can find it, before the present owner is read. End it with [`Claim::finish`] or
     /// [`Claim::abandon`].
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Claim {
     ///
     /// # Errors
     /// As of [`Claim::replace`].
-    pub async fn put(&self, draft: Draft, target: &VolumePath) -> Result<(), OwnedError> {
+    pub async fn finish(&self, draft: Draft, target: &VolumePath) -> Result<(), OwnedError> {
         if !planted(Fault::DraftNotSynced)
             && let Err(error) = draft.file.sync_data().await
         {
@@ -145,14 +145,23 @@ impl Claim {
     /// `Stale`: the area has another owner. `NotApplied`: nothing happened. `MaybeApplied`: read
     /// the target again before the next decision.
     pub async fn replace(&self, target: &VolumePath, bytes: Bytes) -> Result<(), OwnedError> {
+        self.put(target, bytes).await?;
+        self.mark(target).await.map_err(OwnedError::MaybeApplied)
+    }
+
+    /// As [`Claim::replace`], of a file that others rename or unlink in time: nobody may take it
+    /// for lost when it is gone, so it has no mark, and [`Claim::read`] is not for it.
+    ///
+    /// # Errors
+    /// As [`Claim::replace`].
+    pub async fn put(&self, target: &VolumePath, bytes: Bytes) -> Result<(), OwnedError> {
         self.remove_leftover().await?;
         let (ticket, file) = self.new_ticket().await?;
         if let Err(error) = self.fill(&file, bytes).await {
             self.discard(&ticket).await;
             return Err(error);
         }
-        self.rename(&ticket, target).await?;
-        self.mark(target).await.map_err(OwnedError::MaybeApplied)
+        self.rename(&ticket, target).await
     }
 
     /// Steps 4 and 5 of a replace.
