@@ -43,8 +43,8 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "finest-key-is-shown",
-        "where several keys of the broker give a topic its value, the finest is named, also for the \
-         default; Kafka names the one that was set",
+        "where several keys of the broker give a topic its value, the finest is named, also for \
+         the default; Kafka names the one that was set",
     ),
     (
         "frame-limit-by-api",
