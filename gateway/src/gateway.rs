@@ -193,7 +193,7 @@ impl Gateway {
         };
         let journal = Arc::default();
         let mut outside = outside(&env, &config, volume)?;
-        let space = SpaceWatch::new(&env, outside.volume);
+        let space = SpaceWatch::with_reserve(&env, outside.volume, config.reserve);
         outside.volume = space.watched();
         let watches = (&journal, &space);
         let running = boot(&env, &config, outside, listeners, watches).await?;
@@ -415,6 +415,7 @@ async fn boot(
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),
         space: Some(space.clone()),
+        reserve: config.reserve,
     };
     let started = Running::start(env.clone(), outside, boot).await;
     started.map_err(|error| StartError::Boot {

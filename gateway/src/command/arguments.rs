@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use gateway::config::{ConfigError, Origin, Settings, read_environment, read_file};
 
 use super::group::Group;
+use super::store::Store;
 use super::txn::Txn;
 
 /// Kafka protocol gateway in front of a log store.
@@ -24,6 +25,8 @@ pub(super) enum Command {
     Serve(Serve),
     /// Consumer groups of a cluster
     Group(Group),
+    /// The store of a broker that does not run
+    Store(Store),
     /// Transactions of a cluster
     Txn(Txn),
 }

@@ -7,6 +7,7 @@ pub mod docs;
 mod ignored;
 pub mod keys;
 mod listeners;
+mod retention;
 mod settings;
 mod sources;
 
@@ -21,6 +22,7 @@ use coordinator::service::groups::{GroupConfig, OffsetConfig};
 use coordinator::service::txns::TxnConfig;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::FlushPolicy;
+use store_adapter::volume::Reserve;
 
 pub use self::listeners::{Endpoint, ListenerConfig};
 pub use self::settings::{ConfigError, Origin, Setting, Settings};
@@ -65,6 +67,8 @@ pub struct Config {
     pub flush: FlushPolicy,
     /// `journal.segment.bytes`.
     pub journal_segment_bytes: u64,
+    /// `journal.reserved.bytes`.
+    pub reserve: Reserve,
     /// What the broker's services use.
     pub broker: BrokerConfig,
     /// Limits of connections.
@@ -111,6 +115,10 @@ impl Config {
                 _ => FlushPolicy::Fsync,
             },
             journal_segment_bytes: settings.number("journal.segment.bytes")?,
+            reserve: match settings.number::<i64>("journal.reserved.bytes")? {
+                0 => Reserve::None,
+                bytes => u64::try_from(bytes).map_or(Reserve::Part, Reserve::Bytes),
+            },
             broker: broker(settings)?,
             limits: Limits {
                 connections: settings.number("max.connections")?,
@@ -161,7 +169,7 @@ impl Endpoint {
 
 fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
     Ok(BrokerConfig {
-        settings: Arc::new(settings.clone()),
+        settings: Arc::new(retention::shown(settings)?),
         num_partitions: settings.number("num.partitions")?,
         auto_create_topics: settings.is("auto.create.topics.enable"),
         fetch_max_bytes: settings.number("fetch.max.bytes")?,
@@ -181,7 +189,11 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
             compact: false,
             unpack: settings.get("validate").value == "full",
+            retention: retention::rules(settings)?,
         },
+        retention_check_interval: Duration::from_millis(
+            settings.number("log.retention.check.interval.ms")?,
+        ),
         txns: TxnConfig {
             max_timeout_ms: settings.number("transaction.max.timeout.ms")?,
             expiration_ms: settings.number("transactional.id.expiration.ms")?,

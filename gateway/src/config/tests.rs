@@ -144,7 +144,7 @@ fn warnings_name_the_reason_or_the_likely_meaning_once() {
     for _ in 0..2 {
         for key in [
             "process.roles",
-            "log.retention.hours",
+            "log.roll.jitter.ms",
             "num.partition",
             "no.such.thing",
         ] {
@@ -153,8 +153,7 @@ fn warnings_name_the_reason_or_the_likely_meaning_once() {
     }
     let expected = [
         "process.roles (file f line 3) is ignored because every broker can be the controller",
-        "log.retention.hours (file f line 3) is ignored because nothing is deleted by age or size \
-         yet: topics keep every record",
+        "log.roll.jitter.ms (file f line 3) is ignored because segments have no files of their own",
         "num.partition (file f line 3) is not a known key; did you mean num.partitions?",
         "no.such.thing (file f line 3) is not a known key",
     ];
