@@ -7,6 +7,8 @@
 // consume reads every partition from its start, without a group, until COUNT records have
 // come; a line it prints is: partition TAB offset TAB key TAB value.
 //
+//	flights-franz-go pipe BOOTSTRAP INPUT GROUP OUTPUT TRANSACTIONAL_ID
+//
 // group is a member of a group until standard input ends, in the words of ../README.md.
 package main
 

@@ -58,7 +58,11 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
     let values: Vec<&[u8]> = flights.values().take(scenario.records).collect();
     ensure!(values.len() == scenario.records, "so many flights");
     let version = scenario.version.to_string();
-    let mut settings = vec![("group.initial.rebalance.delay.ms", "100")];
+    // The records of a batch here are of 2023.
+    let mut settings = vec![
+        ("group.initial.rebalance.delay.ms", "100"),
+        ("log.retention.ms", "-1"),
+    ];
     if kind == Kind::Fencepost {
         settings.push(("transaction.version", &version));
     }
