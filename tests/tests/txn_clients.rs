@@ -1,0 +1,226 @@
+//! Real clients that copy a topic exactly once, with transactions, while they and the broker are
+//! killed with -9: what a reader of committed records finds is what was there, each once.
+//!
+//! Needs kcat, the jars of Apache Kafka and the Python environment (`scripts/setup-clients.sh`), and
+//! `--features clients`; what is missing fails. `FENCEPOST_TXN_SEED` repeats the kills and aborts of
+//! the run that printed it.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tests::flights::child::java;
+use tests::gatewayproc::{Gateway, GatewayOptions};
+use tests::process::{Process, cache_dir, repository};
+use tests::raw::batch::{BatchSpec, Record};
+use tests::raw::{RawClient, group, ops};
+use tests::wallclock::poll_until;
+use tokio::runtime::Runtime;
+
+/// Records to copy.
+const COUNT: usize = 1_500;
+/// Kills of the client, and of the broker.
+const KILLS: usize = 6;
+/// How long a client may take for anything that can be seen.
+const PATIENCE: Duration = Duration::from_mins(2);
+const PACE: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Clone, Copy)]
+enum Maker {
+    /// Kafka's own copier: the Java clients.
+    Java,
+    /// A library of Python, by its name.
+    Python(&'static str),
+}
+
+impl Maker {
+    fn command(self, broker: &str, seed: u64) -> Command {
+        match self {
+            Self::Java => {
+                let mut command =
+                    java("org.apache.kafka.tools.TransactionalMessageCopier").unwrap();
+                command.args(["--broker-list", broker, "--enable-random-aborts"]);
+                command.args(["--input-topic", "in", "--input-partition", "0"]);
+                command.args(["--output-topic", "out", "--consumer-group", "copiers"]);
+                command.args(["--transactional-id", "copier", "--transaction-size", "50"]);
+                command
+            }
+            Self::Python(library) => {
+                let mut command = Command::new(cache_dir().join("clients/venv/bin/python"));
+                command.arg(repository().join("tests/clients/python/transactions.py"));
+                command.args([library, broker, "in", "out", "copiers", "copier"]);
+                command.args([COUNT.to_string(), seed.to_string()]);
+                command
+            }
+        }
+    }
+}
+
+struct Run {
+    gateway: Gateway,
+    runtime: Runtime,
+    dir: tempfile::TempDir,
+    dice: fastrand::Rng,
+    starts: usize,
+}
+
+impl Run {
+    fn start(transaction_version: u8, seed: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = GatewayOptions {
+            overrides: vec![format!("transaction.version={transaction_version}")],
+            ..GatewayOptions::default()
+        };
+        let gateway = Gateway::start(&dir.path().join("data"), &options).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let run = Self {
+            gateway,
+            runtime,
+            dir,
+            dice: fastrand::Rng::with_seed(seed),
+            starts: 0,
+        };
+        run.runtime.block_on(async {
+            let mut client = RawClient::connect(&run.gateway.address()).await.unwrap();
+            for topic in ["in", "out"] {
+                ops::create_topic(&mut client, topic, 1, &[]).await.unwrap();
+            }
+            let spec = BatchSpec {
+                records: (0..COUNT)
+                    .map(|i| Record::value(format!("{i:05}")))
+                    .collect(),
+                ..BatchSpec::default()
+            };
+            let answer = ops::produce(&mut client, "in", 0, spec.build()).await;
+            assert_eq!(answer.unwrap().error_code, 0);
+        });
+        run
+    }
+
+    /// Lines that the clients have printed so far.
+    fn said(&self) -> usize {
+        let text = std::fs::read_to_string(self.dir.path().join("said")).unwrap_or_default();
+        text.lines().count()
+    }
+
+    fn client(&mut self, maker: Maker) -> Process {
+        let open = |name: &str| {
+            let path = self.dir.path().join(name);
+            File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .unwrap()
+        };
+        let mut command = maker.command(&self.gateway.address(), self.dice.u64(..));
+        command.stdin(Stdio::null());
+        command.stdout(open("said")).stderr(open("client.log"));
+        self.starts += 1;
+        assert!(self.starts < 40, "{maker:?} does not come to an end");
+        Process::new(command.spawn().expect("run scripts/setup-clients.sh"))
+    }
+
+    /// Copies everything; the client is started again whenever it ends before.
+    fn copy(&mut self, maker: Maker) {
+        let mut client = self.client(maker);
+        let mut kills = 0;
+        loop {
+            let next = self.said() + self.dice.usize(1..4);
+            let mut ended = false;
+            let moved = poll_until(PATIENCE, PACE, || {
+                ended = !client.is_running().unwrap();
+                ended || (kills < KILLS && self.said() >= next)
+            });
+            assert!(moved, "{maker:?} neither moves nor ends");
+            if ended {
+                let status = client.child().wait().unwrap();
+                if status.success() {
+                    assert!(kills > 0, "{maker:?} was never killed");
+                    return;
+                }
+                // A client may give up when its broker goes away; nothing is lost with it.
+                assert!(kills > 0, "{maker:?}: {status}");
+                client = self.client(maker);
+                continue;
+            }
+            kills += 1;
+            if kills % 2 == 0 {
+                self.gateway.process().kill().unwrap();
+                self.gateway.restart().unwrap();
+            } else {
+                client.kill().unwrap();
+                client = self.client(maker);
+            }
+        }
+    }
+
+    /// What a reader of committed records finds.
+    fn copied(&self) -> Vec<String> {
+        let output = Command::new("kcat")
+            .args(["-b", &self.gateway.address(), "-C", "-t", "out", "-e", "-q"])
+            .args(["-X", "isolation.level=read_committed"])
+            .output()
+            .expect("run scripts/setup-clients.sh");
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn committed(&self) -> Vec<i64> {
+        self.runtime.block_on(async {
+            let mut client = RawClient::connect(&self.gateway.address()).await.unwrap();
+            group::committed(&mut client, "copiers", "in", 1)
+                .await
+                .unwrap()
+        })
+    }
+}
+
+fn log_of(dir: &Path) -> String {
+    let log = std::fs::read_to_string(dir.join("client.log")).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+fn exactly_once(maker: Maker, transaction_version: u8) {
+    let seed = std::env::var("FENCEPOST_TXN_SEED");
+    let seed = seed.map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("{maker:?}, transaction.version {transaction_version}: FENCEPOST_TXN_SEED={seed}");
+    let mut run = Run::start(transaction_version, seed);
+    run.copy(maker);
+    let expected: Vec<String> = (0..COUNT).map(|i| format!("{i:05}")).collect();
+    let log = log_of(run.dir.path());
+    assert!(run.copied() == expected, "not what was there; {log}");
+    assert_eq!(run.committed(), [i64::try_from(COUNT).unwrap()]);
+    let log = run.gateway.log().unwrap();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn java_in_the_second_dialect() {
+    exactly_once(Maker::Java, 2);
+}
+
+#[test]
+fn java_in_the_first_dialect() {
+    exactly_once(Maker::Java, 1);
+}
+
+#[test]
+fn librdkafka() {
+    exactly_once(Maker::Python("confluent-kafka"), 2);
+}
+
+#[test]
+fn kafka_python() {
+    exactly_once(Maker::Python("kafka-python"), 2);
+}
+
+#[test]
+fn aiokafka() {
+    exactly_once(Maker::Python("aiokafka"), 2);
+}
