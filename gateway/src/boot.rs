@@ -9,6 +9,7 @@ use std::sync::Arc;
 use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
 use coordinator::service::fences::{FenceFiles, Fences};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
+use coordinator::service::marker_queue::{MarkerQueues, QueueFiles};
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::service::txns::{SlotFiles, TxnConfig, Txns};
 use coordinator::volume::format::Listener;
@@ -20,13 +21,15 @@ use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
-use store_adapter::volume::{SpaceWatch, Volume};
+use store_adapter::volume::{Reserve, SpaceWatch, Volume};
 
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
 use crate::features::{TRANSACTION_VERSION, transaction_version};
-use crate::txns::{self, LocalMarkers, start_passes};
+use crate::txns::history::History;
+use crate::txns::hold::Holds;
+use crate::txns::{self, NodeHomes, QueuePasses, start_passes};
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +84,8 @@ pub struct BootConfig {
     pub journal_counters: Arc<JournalCounters>,
     /// What watches the volume for space, if anything does.
     pub space: Option<SpaceWatch>,
+    /// Room that appends leave on the volume (`journal.reserved.bytes`).
+    pub reserve: Reserve,
 }
 
 /// What is outside the process.
@@ -131,6 +136,10 @@ pub struct Running {
     pub broker: Arc<Broker>,
     /// Its place in the cluster.
     pub node: ClusterNode,
+    /// What became of transactions.
+    pub history: Arc<History>,
+    /// Markers that are held on purpose.
+    pub holds: Arc<Holds>,
 }
 
 impl Running {
@@ -153,6 +162,7 @@ impl Running {
                     queue_bytes: config.journal_queue_bytes,
                     counters: Arc::clone(&config.journal_counters),
                     space: config.space.clone(),
+                    reserve: config.reserve,
                     ..JournalConfig::default()
                 };
                 Arc::new(JournalStore::new(env.clone(), volume, index, journal))
@@ -197,7 +207,7 @@ impl Running {
         let offsets = Offsets::start(&env, &groups, &files, view, slots);
         let producer_ids = Arc::new(ProducerIds::start(&env, config.broker_id, block_file));
         let fences = start_fences(&env, &node, &config.broker).await;
-        let markers = Arc::new(LocalMarkers::default());
+        let passes = queue_passes(&env, &node, &offsets);
         let files: Arc<dyn SlotFiles> = node.txn_files();
         let ids = Arc::clone(&producer_ids);
         let version = transaction_version(&node.view().features);
@@ -205,11 +215,15 @@ impl Running {
             version: i8::try_from(version).unwrap_or(0),
             ..config.broker.txns.clone()
         };
+        let history = History::start(&env, node.volume(), node.txn_slots());
+        let holds = Holds::new(&env);
+        let ports = txns::ports(ids, fences.clone(), &passes, history.clone());
+        let ports = holds.around(ports);
         let txns = Txns::start(
             &env,
             txn_config,
             &files,
-            txns::ports(&node, ids, offsets.clone(), fences.clone(), markers.clone()),
+            ports,
             u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
             node.txn_slots(),
         );
@@ -229,9 +243,14 @@ impl Running {
             snapshots: Arc::new(NodeSnapshots(node.clone())),
         };
         let broker = Broker::start(parts).await;
-        markers.bind(&broker);
-        start_passes(&broker);
-        Ok(Self { broker, node })
+        passes.markers.bind(&broker);
+        start_passes(&broker, passes);
+        Ok(Self {
+            broker,
+            node,
+            history,
+            holds,
+        })
     }
 
     /// Whether a later process owns what this one owned.
@@ -248,6 +267,16 @@ impl Running {
         if let Err(error) = self.node.stop().await {
             tracing::warn!(%error, "could not give up what this broker owns");
         }
+    }
+}
+
+fn queue_passes(env: &Env, node: &ClusterNode, offsets: &Offsets) -> QueuePasses {
+    let files: Arc<dyn QueueFiles> = node.queue_files();
+    QueuePasses {
+        queues: MarkerQueues::start(env, files),
+        homes: Arc::new(NodeHomes(node.clone())),
+        markers: Arc::default(),
+        offsets: offsets.clone(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who has a partition or a group, from the node's view.
 
+use std::sync::Arc;
+
 use coordinator::machine::txn::Home;
 use coordinator::service::cluster::{ClusterNode, ClusterView, Ownership};
 use coordinator::service::txns::Homes;
@@ -17,6 +19,11 @@ impl NodeHomes {
             Some(owner) => Home::Broker(owner.broker),
             None => Home::Unknown,
         }
+    }
+
+    /// Whether only a tombstone is left of a topic.
+    pub fn is_deleted(&self, topic: Uuid) -> bool {
+        self.0.view().topics.is_deleted(topic)
     }
 
     /// This broker's number.
@@ -47,7 +54,7 @@ impl Homes for NodeHomes {
 }
 
 /// The name of a topic by its id; without one, its own.
-fn name_of(view: &ClusterView, topic: &str, id: Option<Uuid>) -> Option<std::sync::Arc<str>> {
+fn name_of(view: &ClusterView, topic: &str, id: Option<Uuid>) -> Option<Arc<str>> {
     let known = match id {
         Some(id) => view.topics.by_id(id),
         None => view.topics.get(topic),

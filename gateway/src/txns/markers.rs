@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use coordinator::machine::txn::Dispatch;
+use coordinator::machine::txn::{Dispatch, TopicIds, TopicPartitions};
 use coordinator::service::txns::{Done, MarkerSink, PortError};
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
@@ -28,18 +28,21 @@ impl LocalMarkers {
         broker.ok_or_else(|| PortError("the broker is starting or stopping".to_owned()))
     }
 
-    async fn write_all(&self, order: Dispatch, coordinator_epoch: i32) -> Result<(), PortError> {
+    /// Writes a marker to partitions that this broker leads; durable in all of them when it
+    /// returns.
+    ///
+    /// # Errors
+    /// If it is not, or may not be, in one of them.
+    pub(crate) async fn write_to(
+        &self,
+        partitions: &TopicPartitions,
+        ids: &TopicIds,
+        marker: Marker,
+    ) -> Result<(), PortError> {
         let broker = self.broker()?;
-        let marker = Marker {
-            producer_id: order.pid,
-            producer_epoch: order.marker_epoch,
-            commit: order.commit,
-            coordinator_epoch,
-            txn_seq: Some(order.txn_seq),
-        };
         let mut led = Vec::new();
-        for (topic, partitions) in &order.partitions {
-            let id = order.topic_ids.get(topic).copied();
+        for (topic, partitions) in partitions {
+            let id = ids.get(topic).copied();
             for index in partitions {
                 led.push(find(&broker, topic, id, *index)?);
             }
@@ -62,7 +65,17 @@ impl LocalMarkers {
 
 impl MarkerSink for LocalMarkers {
     fn write(&self, order: Dispatch, coordinator_epoch: i32) -> Done<'_> {
-        Box::pin(self.write_all(order, coordinator_epoch))
+        let marker = Marker {
+            producer_id: order.pid,
+            producer_epoch: order.marker_epoch,
+            commit: order.commit,
+            coordinator_epoch,
+            txn_seq: Some(order.txn_seq),
+        };
+        Box::pin(async move {
+            self.write_to(&order.partitions, &order.topic_ids, marker)
+                .await
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is done of transactions without a client, by the clock: timing out, finishing what is
-//! decided, forgetting, writing what could be derived, reading the fences of other brokers.
+//! decided, forgetting, writing what could be derived, reading the fences and queues of other
+//! brokers.
 //!
 //! Every pass may run at any moment and beside every request: what it does is decided by the
 //! coordinator again. The first look at what was left decided comes as soon as a slot is read.
@@ -13,6 +14,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use store_adapter::runtime::BoxFuture;
 
+use super::QueuePasses;
 use crate::broker::Broker;
 
 /// Ids that one pass works on at a time.
@@ -21,11 +23,17 @@ const AT_ONCE: usize = 64;
 const LOADING: Duration = Duration::from_millis(50);
 
 /// Starts the passes of a broker; they end when it stops.
-pub fn start_passes(broker: &Arc<Broker>) {
+pub fn start_passes(broker: &Arc<Broker>, queues: QueuePasses) {
     let config = broker.config();
     every(broker, "txn-reaper", config.txn_reap_interval, reap);
     every(broker, "txn-expiry", config.txn_expire_interval, expire);
-    every(broker, "txn-polls", config.txn_poll_interval, poll);
+    let polled = queues.clone();
+    every(
+        broker,
+        "txn-polls",
+        config.txn_poll_interval,
+        move |broker| poll(broker, polled.clone()),
+    );
     let interval = config.txn_reconcile_interval;
     let weak = Arc::downgrade(broker);
     spawn(broker, "txn-reconcile", async move {
@@ -34,6 +42,9 @@ pub fn start_passes(broker: &Arc<Broker>) {
             // Looked at before: a slot that is read meanwhile has another look.
             loading = loading && broker.txns().slots_loading() > 0;
             reconcile(&broker).await;
+            if !loading && let Err(error) = queues.queues.sweep(broker.txns()).await {
+                tracing::warn!(%error, "marker queues are not swept");
+            }
             let pause = broker
                 .env()
                 .clock
@@ -57,8 +68,12 @@ fn spawn(broker: &Arc<Broker>, name: &str, work: impl Future<Output = ()> + Send
     drop(broker.env().runtime.spawn(name, task));
 }
 
-fn every<F>(broker: &Arc<Broker>, name: &str, interval: Duration, pass: fn(Arc<Broker>) -> F)
-where
+fn every<F>(
+    broker: &Arc<Broker>,
+    name: &str,
+    interval: Duration,
+    pass: impl Fn(Arc<Broker>) -> F + Send + 'static,
+) where
     F: Future<Output = ()> + Send + 'static,
 {
     let weak: Weak<Broker> = Arc::downgrade(broker);
@@ -112,7 +127,16 @@ async fn expire(broker: Arc<Broker>) {
 }
 
 /// Looks at what other brokers have written.
-async fn poll(broker: Arc<Broker>) {
+async fn poll(broker: Arc<Broker>, queues: QueuePasses) {
+    if let Err(error) = queues.receive().await {
+        tracing::warn!(%error, "the markers that other brokers queued are not read");
+    }
+    let homes = queues.homes.clone();
+    let (txns, own) = (broker.txns(), homes.broker());
+    let settled = queues
+        .queues
+        .settle(txns, own, |topic| homes.is_deleted(topic));
+    settled.await;
     if let Err(error) = broker.fences().poll().await {
         tracing::warn!(%error, "the fences of this broker are not up to date");
     }

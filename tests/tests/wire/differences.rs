@@ -42,6 +42,11 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          EndTxn); Kafka answers before and tells the repeat to come again (T25)",
     ),
     (
+        "finest-key-is-shown",
+        "where several keys of the broker give a topic its value, the finest is named, also for the \
+         default; Kafka names the one that was set",
+    ),
+    (
         "frame-limit-by-api",
         "only Produce has a use for frames over 8 MiB: others are closed before memory is spent; \
          Kafka waits for the bytes",
@@ -113,6 +118,7 @@ fn every_difference_is_tested() {
         include_str!("bodies.rs"),
         include_str!("configs.rs"),
         include_str!("damage.rs"),
+        include_str!("describe.rs"),
         include_str!("errors.rs"),
         include_str!("frames.rs"),
         include_str!("idempotence.rs"),

@@ -16,9 +16,11 @@ mod features;
 mod fence_files;
 mod files;
 mod group_files;
+mod inspect;
 mod node;
 mod partition_files;
 mod placement;
+mod queue_files;
 mod registration;
 mod topic_files;
 mod topic_name;
@@ -44,7 +46,9 @@ pub use error::{NodeError, StartError, TopicError};
 pub use features::{FinalizedFeatures, Levels};
 pub use fence_files::VolumeFenceFiles;
 pub use group_files::VolumeGroupFiles;
+pub use inspect::{Found, QUEUE_SHOWN_MAX, QueuedMarkers, SharedFiles};
 pub use partition_files::{PartitionContent, PartitionFile};
+pub use queue_files::VolumeQueueFiles;
 pub use topic_name::{NameError, validate as validate_topic_name};
 pub use txn_files::VolumeSlotFiles;
 pub use view::{Assignment, ClusterView, Ownership, Topic, TopicIndex};
@@ -114,6 +118,8 @@ pub struct ClusterNode {
     group_files: Arc<VolumeGroupFiles>,
     txn_files: Arc<VolumeSlotFiles>,
     fence_files: Arc<VolumeFenceFiles>,
+    queue_files: Arc<VolumeQueueFiles>,
+    volume: Arc<dyn Volume>,
 }
 
 impl ClusterNode {
@@ -231,6 +237,16 @@ impl ClusterNode {
         self.txn_files.clone()
     }
 
+    /// The marker queues on the volume.
+    pub fn queue_files(&self) -> Arc<VolumeQueueFiles> {
+        self.queue_files.clone()
+    }
+
+    /// The volume, for files that nobody owns. Its futures are awaited in io tasks only.
+    pub fn volume(&self) -> Arc<dyn Volume> {
+        self.volume.clone()
+    }
+
     /// The fences on the volume.
     pub fn fence_files(&self) -> Arc<VolumeFenceFiles> {
         self.fence_files.clone()
@@ -344,33 +360,29 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
     let (commands, queue) = mpsc::channel(COMMANDS_MAX);
     let (view, view_reader) = watch::channel(Arc::new(view));
     let (status, status_reader) = watch::channel(NodeStatus::Running);
-    let fence_files = VolumeFenceFiles::new(
-        booted.files.clone(),
-        booted.claim.clone(),
-        view_reader.clone(),
-    );
+    let instance = booted.claim.epoch().instance;
+    let (files, owned) = (booted.files.clone(), booted.owned.clone());
+    let txn_files = VolumeSlotFiles::new(files.clone(), owned.clone(), instance);
+    let txn_files = Arc::new(txn_files);
+    let (slots, watched) = (txn_files.clone(), view_reader.clone());
+    let queue_files = VolumeQueueFiles::new(files.clone(), slots, watched.clone());
+    let fence_files = VolumeFenceFiles::new(files.clone(), booted.claim.clone(), watched);
     let handle = ClusterNode {
-        fence_files: Arc::new(fence_files),
         broker: ports.config.broker_id,
-        instance: booted.claim.epoch().instance,
+        instance,
         commands,
         view: view_reader,
         status: status_reader,
         damage,
         block_file: VolumeBlockFile {
-            files: booted.files.clone(),
+            files: files.clone(),
             claim: booted.claim.clone(),
         },
-        group_files: Arc::new(VolumeGroupFiles::new(
-            booted.files.clone(),
-            booted.owned.clone(),
-            booted.claim.epoch().instance,
-        )),
-        txn_files: Arc::new(VolumeSlotFiles::new(
-            booted.files.clone(),
-            booted.owned.clone(),
-            booted.claim.epoch().instance,
-        )),
+        volume: files.volume.clone(),
+        group_files: Arc::new(VolumeGroupFiles::new(files, owned, instance)),
+        txn_files,
+        fence_files: Arc::new(fence_files),
+        queue_files: Arc::new(queue_files),
     };
     let node = Node::new(ports.env.clone(), booted, view, status);
     if started.send(Ok(handle)).is_ok() {

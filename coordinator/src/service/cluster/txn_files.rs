@@ -34,9 +34,13 @@ impl VolumeSlotFiles {
         }
     }
 
+    /// The claim of a slot, if this broker has taken it over.
+    pub(super) fn claim_of(&self, slot: u32) -> Option<Arc<Claim>> {
+        self.claims.lock().get(&slot).cloned()
+    }
+
     fn claimed(&self, slot: u32) -> Result<Arc<Claim>, SlotFileError> {
-        let claims = self.claims.lock();
-        claims.get(&slot).cloned().ok_or(SlotFileError::Stale)
+        self.claim_of(slot).ok_or(SlotFileError::Stale)
     }
 
     async fn take(&self, slot: u32, epoch: OwnerEpoch) -> Result<TxnSlotFile, OwnedError> {
@@ -80,6 +84,13 @@ impl SlotFiles for VolumeSlotFiles {
             let claim = self.claimed(slot)?;
             let found = self.files.read(&claim, &Place::TxnSlot(slot).path()).await;
             Ok(found.map_err(file_error)?.unwrap_or_default())
+        })
+    }
+
+    fn check(&self, slot: u32) -> BoxFuture<'_, Result<(), SlotFileError>> {
+        Box::pin(async move {
+            let claim = self.claimed(slot)?;
+            claim.check().await.map_err(file_error)
         })
     }
 

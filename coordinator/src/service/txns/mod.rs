@@ -12,6 +12,7 @@ mod look;
 mod passes;
 mod ports;
 mod slot;
+mod visit;
 mod writers;
 
 use std::collections::BTreeMap;
@@ -20,16 +21,19 @@ use std::sync::atomic::{AtomicI8, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{OwnerEpoch, ProducerId};
 use store_adapter::runtime::Env;
 use tokio::sync::{oneshot, watch};
 
 pub use self::files::{SlotFileError, SlotFiles};
+pub use self::passes::OwedFile;
 pub use self::ports::{
     Done, FenceSink, GroupDecisions, HistorySink, Homes, MarkerQueue, MarkerSink, PortError,
     ProducerIdSource, TxnPorts,
 };
 use self::slot::Slot;
+pub use self::visit::{SlotGap, SlotState};
 pub use self::writers::TxnCounters;
 use self::writers::{WRITERS, WriteQueue, Writer};
 use crate::machine::txn::{
@@ -264,8 +268,13 @@ impl Txns {
         session: Session,
         asked: &TopicPartitions,
     ) -> Result<Verified, TxnError> {
-        self.decide(id, |entry, _| txn::verify_partitions(entry, session, asked))
-            .await
+        // For each first batch of a transaction on a partition: what an owner that was taken over
+        // approves, the epoch of the markers refuses.
+        let lacks = |verified: &Verified| !verified.missing.is_empty();
+        self.run(id, lacks, |entry, _| {
+            txn::verify_partitions(entry, session, asked)
+        })
+        .await
     }
 
     /// The number of the open transaction, if the group is in it.
@@ -278,8 +287,10 @@ impl Txns {
         session: Session,
         group: &str,
     ) -> Result<Option<u64>, TxnError> {
-        self.decide(id, |entry, _| txn::verify_group(entry, session, group))
-            .await
+        self.run(id, Option::is_none, |entry, _| {
+            txn::verify_group(entry, session, group)
+        })
+        .await
     }
 
     /// EndTxn: answered when every marker and decision is durable, here or queued.
@@ -297,14 +308,37 @@ impl Txns {
         id: &str,
         decide: impl Fn(Option<&TxnEntry>, &Ctx) -> Decision<R>,
     ) -> Result<R, TxnError> {
+        self.run(id, |_| true, decide).await
+    }
+
+    /// `surely`: whether an answer that nothing is written for must be one of who owns the slot. A
+    /// refusal must always be.
+    async fn run<R: Clone>(
+        &self,
+        id: &str,
+        surely: impl Fn(&R) -> bool,
+        decide: impl Fn(Option<&TxnEntry>, &Ctx) -> Decision<R>,
+    ) -> Result<R, TxnError> {
         let slot = self.slot(id)?;
         let id: Arc<str> = id.into();
         let (mut busy, mut patience) = (Patience::default(), Patience::default());
         let mut spare = None;
         loop {
             let mut moved = slot.lock().moved.subscribe();
-            match self.step(slot, &id, spare, &decide)? {
-                Step::Answer(reply) => return Ok(reply),
+            let step = match self.step(slot, &id, spare, &decide) {
+                Ok(step) => step,
+                Err(error) => {
+                    self.owned(slot).await?;
+                    return Err(error);
+                }
+            };
+            match step {
+                Step::Answer(reply) => {
+                    if surely(&reply) {
+                        self.owned(slot).await?;
+                    }
+                    return Ok(reply);
+                }
                 Step::NeedsId => spare = Some(self.next_id().await?),
                 Step::Busy => {
                     if !self.wait(&mut busy, &mut moved, END_WAIT_MS).await {
@@ -331,6 +365,23 @@ impl Txns {
                 }
             }
         }
+    }
+
+    /// An answer that rests on memory alone is an answer only of who still owns the slot: one that
+    /// was taken over knows nothing of what came later, and would tell a client that a transaction
+    /// has ended which is open.
+    async fn owned(&self, slot: &SlotCell) -> Result<(), TxnError> {
+        if planted(Fault::OwnerNotAsked) {
+            return Ok(());
+        }
+        let (waiter, owned) = oneshot::channel();
+        {
+            let mut state = slot.lock();
+            state.check()?;
+            state.ask_owner(waiter);
+            self.queue_slot(slot, &mut state);
+        }
+        owned.await.unwrap_or(Err(TxnError::NotCoordinator))
     }
 
     /// Looks at an id once, under the lock of its slot.
@@ -400,7 +451,9 @@ impl Txns {
     ) -> Result<(), TxnError> {
         let (txns, slot, id) = (self.clone(), slot.clone(), id.clone());
         let after = async move {
-            durable.await.unwrap_or(Err(TxnError::NotCoordinator))?;
+            if !planted(Fault::PrepareBeforeDurable) {
+                durable.await.unwrap_or(Err(TxnError::NotCoordinator))?;
+            }
             if let Some(transition) = &change.transition {
                 let number = slot.lock().number;
                 txns.shared.ports.history.record(number, &id, transition);

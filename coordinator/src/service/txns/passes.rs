@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use store_adapter::ids::BrokerId;
+use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use uuid::Uuid;
 
 use super::ports::PortError;
@@ -12,6 +12,19 @@ use crate::machine::txn::{
     self, Change, Decision, Dispatch, Doomed, OwedEntry, Plan, Then, TxnEntry, TxnError,
 };
 use crate::volume::format::MarkerQueueFile;
+
+/// An entry that must be in the queue of a broker until it is confirmed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwedFile {
+    /// Whose queue.
+    pub broker: BrokerId,
+    /// The epoch of the records.
+    pub record_epoch: ProducerEpoch,
+    /// Number of the transaction.
+    pub txn_seq: u64,
+    /// The content.
+    pub file: MarkerQueueFile,
+}
 
 impl Txns {
     /// Open transactions that are past their timeout at `now_ms`, ms since the Unix epoch.
@@ -113,6 +126,67 @@ impl Txns {
             .await
     }
 
+    /// What an id is owed, as the entries that must be in the queues.
+    ///
+    /// # Errors
+    /// Where the slot can't be answered for.
+    pub fn owed_entries(&self, id: &str) -> Result<Vec<OwedFile>, TxnError> {
+        let state = self.slot(id)?.lock();
+        state.check()?;
+        let ctx = self.ctx(&state, None);
+        let mut entries = Vec::new();
+        for owed in state.entry(id).iter().flat_map(|entry| &entry.owed) {
+            for (broker, one) in &owed.entries {
+                entries.push(OwedFile {
+                    broker: *broker,
+                    record_epoch: owed.record_epoch,
+                    txn_seq: owed.txn_seq,
+                    file: MarkerQueueFile::of(id, owed, one, ctx.slot_epoch, ctx.now_ms),
+                });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Gives what an id is owed to those who lead it now; whether anything moved. The entries of
+    /// the new ones are to be put, before those that nobody is owed any more are removed.
+    ///
+    /// # Errors
+    /// Where the slot can't be answered for or written.
+    pub async fn reroute(&self, id: &str, own: BrokerId) -> Result<bool, TxnError> {
+        let homes = &self.shared.ports.homes;
+        self.amend(id, |entry| {
+            let partition = |topic: &str, id, partition| homes.partition(topic, id, partition);
+            let moved = txn::reroute(entry, own, partition, |group| homes.group(group));
+            moved.map(|(change, _)| change)
+        })
+        .await
+    }
+
+    /// Whether a queue entry, or the done file of one, means nothing any more: its id is
+    /// coordinated here, and neither owed what it says nor about to be.
+    pub fn is_void(&self, broker: BrokerId, pid: ProducerId, file: &MarkerQueueFile) -> bool {
+        let id = &file.transactional_id;
+        let Ok(slot) = self.slot(id) else {
+            return false;
+        };
+        let state = slot.lock();
+        if state.check().is_err() || state.is_pending(id) {
+            return false;
+        }
+        let Some(entry) = state.entry(id) else {
+            return true;
+        };
+        let prepared = entry.state.prepared().is_some();
+        let about_to = prepared && entry.pid == pid && Some(entry.txn_seq) == file.txn_seq;
+        let owes = entry.owed.iter().any(|owed| {
+            owed.producer_id == pid
+                && Some(owed.txn_seq) == file.txn_seq
+                && owed.entries.contains_key(&broker)
+        });
+        !about_to && !owes
+    }
+
     async fn amend(
         &self,
         id: &str,
@@ -170,7 +244,8 @@ impl Txns {
         for (broker, entry) in &plan.remote {
             let queued = owed.owed(plan.remote.clone());
             let entry = MarkerQueueFile::of(id, &queued, entry, epoch, now_ms);
-            ports.queue.enqueue(*broker, entry).await?;
+            let put = ports.queue.enqueue(*broker, owed.record_epoch, entry);
+            put.await?;
         }
         if !plan.homeless.is_empty() {
             return Err(PortError("a partition or group has no home yet".to_owned()));

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use store_adapter::ids::{BrokerId, ProducerId};
+use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use store_adapter::runtime::BoxFuture;
 use uuid::Uuid;
 
@@ -57,8 +57,13 @@ pub trait FenceSink: Send + Sync + Debug + 'static {
 
 /// Queues markers and group decisions for other brokers.
 pub trait MarkerQueue: Send + Sync + Debug + 'static {
-    /// Done when the entry is durable.
-    fn enqueue(&self, to: BrokerId, entry: MarkerQueueFile) -> Done<'_>;
+    /// Done when the entry is durable. It is named after the epoch of the records.
+    fn enqueue(
+        &self,
+        to: BrokerId,
+        record_epoch: ProducerEpoch,
+        entry: MarkerQueueFile,
+    ) -> Done<'_>;
 }
 
 /// Keeps what happened, for people. Never waited for.

@@ -19,10 +19,11 @@ use crate::machine::txn::{
     AddClass, Added, Dispatch, Doomed, EndReply, EndTxn, Fence, Groups, Home, InitProducerId,
     Named, Session, Transition, TxnError, TxnState,
 };
+use crate::service::marker_queue::MarkerQueues;
 use crate::service::producer_ids::ProducerIdError;
 use crate::service::txns::{
     Done, FenceSink, GroupDecisions, HistorySink, Homes, MarkerQueue, MarkerSink, PortError,
-    ProducerIdSource, SlotFiles, TxnConfig, TxnPorts, Txns,
+    ProducerIdSource, SlotFiles, SlotState, TxnConfig, TxnPorts, Txns,
 };
 use crate::slot_hash::fnv1a32;
 use crate::volume::format::{MarkerQueueFile, TxnSlotFile, decode};
@@ -33,7 +34,7 @@ type Markers = BTreeMap<(i64, u64), BTreeSet<(bool, i16)>>;
 
 /// What happens outside of the coordinator: it outlives brokers.
 #[derive(Debug, Default)]
-struct Outside {
+pub(super) struct Outside {
     next_id: AtomicI64,
     markers: Mutex<Markers>,
     groups: Mutex<BTreeMap<(i64, u64), BTreeSet<bool>>>,
@@ -41,7 +42,11 @@ struct Outside {
     queued: Mutex<Vec<(BrokerId, MarkerQueueFile)>>,
     history: Mutex<Vec<(String, TxnState, TxnState, &'static str)>>,
     no_markers: AtomicBool,
-    remote: AtomicBool,
+    pub(super) remote: AtomicBool,
+    /// Partitions that are not here are led by the broker of this number, plus one.
+    pub(super) moved: AtomicI64,
+    /// Where entries go instead.
+    pub(super) queue: Mutex<Option<MarkerQueues>>,
 }
 
 impl ProducerIdSource for Outside {
@@ -54,7 +59,8 @@ impl ProducerIdSource for Outside {
 impl Homes for Outside {
     fn partition(&self, _: &str, _: Option<Uuid>, _: i32) -> Home {
         if self.remote.load(Ordering::Relaxed) {
-            Home::Broker(BrokerId(1))
+            let moved = self.moved.load(Ordering::Relaxed);
+            Home::Broker(BrokerId(1 + i32::try_from(moved).unwrap()))
         } else {
             Home::Here
         }
@@ -99,7 +105,15 @@ impl FenceSink for Outside {
 }
 
 impl MarkerQueue for Outside {
-    fn enqueue(&self, to: BrokerId, entry: MarkerQueueFile) -> Done<'_> {
+    fn enqueue(
+        &self,
+        to: BrokerId,
+        record_epoch: ProducerEpoch,
+        entry: MarkerQueueFile,
+    ) -> Done<'_> {
+        if let Some(queue) = self.queue.lock().clone() {
+            return Box::pin(async move { queue.enqueue(to, record_epoch, entry).await });
+        }
         self.queued.lock().push((to, entry));
         Box::pin(std::future::ready(Ok(())))
     }
@@ -114,18 +128,18 @@ impl HistorySink for Outside {
 
 /// A broker with its transactional ids.
 #[derive(Debug, Clone)]
-struct Running {
+pub(super) struct Running {
     world: World,
-    node: ClusterNode,
-    txns: Txns,
+    pub(super) node: ClusterNode,
+    pub(super) txns: Txns,
 }
 
-fn slot_of(id: &str) -> u32 {
+pub(super) fn slot_of(id: &str) -> u32 {
     fnv1a32(id.as_bytes()) % 50
 }
 
 /// Two ids of different slots, and one that shares the slot of the first.
-fn ids() -> [String; 3] {
+pub(super) fn ids() -> [String; 3] {
     let first = "tx-commit".to_owned();
     let shares = (0..).map(|n| format!("tx-{n}"));
     let third = shares.into_iter().find(|id| slot_of(id) == slot_of(&first));
@@ -162,7 +176,7 @@ impl Running {
         running.ready().then_some(running)
     }
 
-    fn start(site: &Site, outside: &Arc<Outside>, process: Group) -> Self {
+    pub(super) fn start(site: &Site, outside: &Arc<Outside>, process: Group) -> Self {
         Self::try_start(site, outside, process, Interrupt::none()).unwrap()
     }
 
@@ -182,7 +196,7 @@ impl Running {
     }
 
     /// `None` where it hangs.
-    fn init(&self, id: &str) -> Option<Result<Session, TxnError>> {
+    pub(super) fn init(&self, id: &str) -> Option<Result<Session, TxnError>> {
         let (txns, id) = (self.txns.clone(), id.to_owned());
         self.world.run(async move {
             let none = session(-1, -1);
@@ -197,7 +211,7 @@ impl Running {
         })
     }
 
-    fn add(&self, id: &str, session: Session) -> Option<Result<Added, TxnError>> {
+    pub(super) fn add(&self, id: &str, session: Session) -> Option<Result<Added, TxnError>> {
         let (txns, id) = (self.txns.clone(), id.to_owned());
         self.world.run(async move {
             let named = Named {
@@ -213,7 +227,12 @@ impl Running {
         })
     }
 
-    fn end(&self, id: &str, session: Session, commit: bool) -> Option<Result<EndReply, TxnError>> {
+    pub(super) fn end(
+        &self,
+        id: &str,
+        session: Session,
+        commit: bool,
+    ) -> Option<Result<EndReply, TxnError>> {
         let (txns, id) = (self.txns.clone(), id.to_owned());
         self.world.run(async move {
             let request = EndTxn {
@@ -247,7 +266,7 @@ impl Running {
     }
 }
 
-fn session(pid: i64, epoch: i16) -> Session {
+pub(super) fn session(pid: i64, epoch: i16) -> Session {
     Session {
         pid: ProducerId(pid),
         epoch: ProducerEpoch(epoch),
@@ -258,7 +277,7 @@ fn path(id: &str) -> VolumePath {
     Place::TxnSlot(slot_of(id)).path()
 }
 
-fn site(seed: u64) -> Site {
+pub(super) fn site(seed: u64) -> Site {
     let world = World::new(seed);
     let site = Site::new(&world);
     let node = site.start(0);
@@ -305,6 +324,47 @@ fn a_transaction_outlives_restarts() {
     let causes: Vec<&str> = lines.iter().map(|line| line.3).collect();
     let client = ["client"; 4];
     assert_eq!(causes, [&client[..], &["finished"; 2]].concat());
+}
+
+#[test]
+fn an_administrator_aborts_what_was_looked_at_and_sees_every_id() {
+    let site = site(5);
+    let outside = Arc::new(Outside::default());
+    let [id, other, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    running.init(&other).unwrap().unwrap();
+    let abort = |expected: Option<Session>| {
+        let (txns, id) = (running.txns.clone(), id.clone());
+        let asked = async move { txns.abort(&id, expected).await };
+        running.world.run(asked).unwrap()
+    };
+    let wrong = [
+        (session(1_000, 3), TxnError::ProducerFenced),
+        (session(9, 0), TxnError::InvalidProducerIdMapping),
+    ];
+    for (looked_at, refused) in wrong {
+        assert_eq!(abort(Some(looked_at)), Err(refused));
+    }
+    assert_eq!(running.state(&id).0, TxnState::Ongoing);
+    assert_eq!(abort(Some(begun)), Ok(()));
+    assert_eq!(outside.markers.lock()[&(1_000, 1)], [(false, 1)].into());
+    assert_eq!(outside.fences.lock()[&1_000], 1);
+    let late = running.end(&id, begun, true).unwrap();
+    assert_eq!(late, Err(TxnError::InvalidTxnState));
+    assert_eq!(abort(None), Err(TxnError::InvalidTxnState));
+    let causes: Vec<_> = outside.history.lock().iter().map(|line| line.3).collect();
+    assert!(causes.contains(&"admin"), "{causes:?}");
+    let mut seen = BTreeSet::new();
+    let gaps = running.txns.visit(&mut |id, entry| {
+        seen.insert((id.to_string(), entry.state));
+    });
+    let expected = [(other, TxnState::Empty), (id, TxnState::CompleteAbort)];
+    assert_eq!(seen, expected.into());
+    // Of the other slots nothing is asked in these tests.
+    assert_eq!(gaps.len(), 48);
+    assert!(gaps.iter().all(|gap| gap.state == SlotState::Elsewhere));
 }
 
 #[test]
@@ -748,4 +808,41 @@ fn transitions_of_a_slot_share_a_write() {
         .unwrap();
     let file: TxnSlotFile = decode(&bytes).unwrap();
     assert_eq!(file.ids.len(), 65);
+}
+
+/// A broker that committed a transaction and is stopped at the first step behind that.
+fn stopped_after(site: &Site, outside: &Arc<Outside>, hook: &Arc<Interrupt>) -> (Running, Session) {
+    let [id, ..] = ids();
+    let running = Running::try_start(site, outside, 1, hook.clone()).unwrap();
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    running.end(&id, begun, true).unwrap().unwrap();
+    (running, begun)
+}
+
+/// What it remembers is of a transaction before: it must not tell a client that the one that is
+/// open elsewhere has ended.
+#[test]
+fn an_owner_that_was_taken_over_answers_nothing_from_memory() {
+    let [id, ..] = ids();
+    let hook = Interrupt::none();
+    stopped_after(&site(8), &Arc::default(), &hook);
+    let hook = Interrupt::new(hook.steps(), How::Hold);
+    let mut site = site(8);
+    let outside = Arc::new(Outside::default());
+    let (old, begun) = stopped_after(&site, &outside, &hook);
+    site.world.pass(Duration::from_secs(1));
+    site.host = host("b", 1);
+    site.host.boot_id = "another".into();
+    let new = Running::start(&site, &outside, 2);
+    new.reconcile();
+    let next = new.state(&id).1;
+    assert_eq!(new.add(&id, next), Some(Ok(Added::InTxn(2))));
+    hook.release();
+    let lost = TxnError::NotCoordinator;
+    // It would be a repetition, and the other way, of the end before.
+    assert_eq!(old.end(&id, begun, true).unwrap(), Err(lost));
+    assert_eq!(old.end(&id, begun, false).unwrap(), Err(lost));
+    assert_eq!(old.add(&id, next), Some(Err(lost)));
+    assert_eq!(new.state(&id), (TxnState::Ongoing, next, 2));
 }

@@ -1,0 +1,291 @@
+//! `marker_queue/*` on the volume. Entries are put by the owner of the transactional id's slot,
+//! under its claim; the receiver renames them, so nobody may miss one: they have no marks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
+use store_adapter::runtime::BoxFuture;
+use store_adapter::volume::owned::OwnedError;
+use store_adapter::volume::{VolumeError, VolumePath};
+use tokio::sync::watch;
+
+use super::files::Files;
+use super::txn_files::VolumeSlotFiles;
+use super::view::ClusterView;
+use crate::service::marker_queue::{
+    QueueFileError, QueueFiles, QueueName, Received, Standing, Stray,
+};
+use crate::slot_hash::fnv1a32;
+use crate::volume::format::{self, Format, MarkerQueueFile};
+use crate::volume::layout::{self, Place};
+
+/// Entries of the own queue that are taken at a time.
+const TAKE: usize = 1000;
+
+/// The marker queues on the volume. Its futures are awaited in an io task only.
+#[derive(Debug)]
+pub struct VolumeQueueFiles {
+    files: Files,
+    slots: Arc<VolumeSlotFiles>,
+    view: watch::Receiver<Arc<ClusterView>>,
+    /// Queues whose directory is there.
+    made: Mutex<BTreeSet<BrokerId>>,
+}
+
+/// What an open of a queue file found.
+enum Found {
+    Nothing,
+    Damaged,
+    File(MarkerQueueFile),
+}
+
+impl VolumeQueueFiles {
+    pub(super) fn new(
+        files: Files,
+        slots: Arc<VolumeSlotFiles>,
+        view: watch::Receiver<Arc<ClusterView>>,
+    ) -> Self {
+        Self {
+            files,
+            slots,
+            view,
+            made: Mutex::default(),
+        }
+    }
+
+    async fn read(&self, path: &VolumePath, pid: ProducerId) -> Result<Found, VolumeError> {
+        let bytes = match self.files.volume.read(path, MarkerQueueFile::LEN_MAX).await {
+            Ok(bytes) => bytes,
+            Err(VolumeError::NotFound { .. }) => return Ok(Found::Nothing),
+            Err(VolumeError::TooLarge { len, .. }) => {
+                self.files.damaged(path, format!("{len} bytes"), None).await;
+                return Ok(Found::Damaged);
+            }
+            Err(error) => return Err(error),
+        };
+        let decoded = format::decode::<MarkerQueueFile>(&bytes);
+        let why = match decoded {
+            Ok(file) if file.producer_id == pid.0 => return Ok(Found::File(file)),
+            Ok(file) => format!("it is of producer {}", file.producer_id),
+            Err(error) => error.to_string(),
+        };
+        self.files.damaged(path, why, Some(bytes)).await;
+        Ok(Found::Damaged)
+    }
+
+    async fn put_entry(
+        &self,
+        name: QueueName,
+        entry: &MarkerQueueFile,
+    ) -> Result<(), QueueFileError> {
+        let slots = self.view.borrow().assignment.txn_slots.len();
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let slot = fnv1a32(entry.transactional_id.as_bytes()).checked_rem(slots);
+        let claim = slot.and_then(|slot| self.slots.claim_of(slot));
+        let claim = claim.ok_or(QueueFileError::Stale)?;
+        let path = entry_path(name);
+        if !self.made.lock().contains(&name.to) {
+            let made = self.files.volume.create_dir_all(&path.parent()).await;
+            made.map_err(unavailable)?;
+            self.made.lock().insert(name.to);
+        }
+        if let Found::File(file) = self.read(&path, name.pid).await.map_err(unavailable)?
+            && file.txn_seq != entry.txn_seq
+        {
+            let (found, txn_seq) = (file.txn_seq, entry.txn_seq);
+            tracing::error!(%path, ?found, ?txn_seq, "another transaction's markers are in the way");
+            return Err(QueueFileError::Taken { found, txn_seq });
+        }
+        let bytes = format::encode(entry)
+            .map_err(|error| QueueFileError::Unavailable(error.to_string()))?;
+        claim.put(&path, bytes).await.map_err(owned_error)
+    }
+
+    async fn own_entries(&self) -> Result<Vec<Received>, VolumeError> {
+        let dir = layout::marker_queue_dir(self.files.broker);
+        match self.files.volume.list(&dir).await {
+            // Nobody ever owed this broker anything; a stale look is made up for by the next.
+            Err(VolumeError::NotFound { .. }) => return Ok(Vec::new()),
+            listed => drop(listed?),
+        }
+        let mut received = Vec::new();
+        for entry in self.files.fresh_list(&dir).await? {
+            let path = dir.join(&entry.name);
+            let Some(Place::MarkerQueue(_, pid, record_epoch)) = Place::parse(&path) else {
+                continue;
+            };
+            if let Found::File(file) = self.read(&path, pid).await? {
+                received.push(Received {
+                    pid,
+                    record_epoch,
+                    file,
+                });
+            }
+            if received.len() == TAKE {
+                break;
+            }
+        }
+        Ok(received)
+    }
+
+    async fn set_done(
+        &self,
+        pid: ProducerId,
+        record_epoch: ProducerEpoch,
+        txn_seq: Option<u64>,
+    ) -> Result<(), VolumeError> {
+        let own = self.files.broker;
+        let entry = Place::MarkerQueue(own, pid, record_epoch).path();
+        match txn_seq {
+            None => self.files.remove_if_there(&entry).await?,
+            Some(txn_seq) => {
+                let done = Place::MarkerDone(own, pid, record_epoch, txn_seq).path();
+                match self.files.volume.rename(&entry, &done).await {
+                    // Removed by its owner, or renamed by a call whose answer was lost.
+                    Err(error) if !error.is_not_found() => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        self.files.volume.sync_dir(&entry.parent()).await
+    }
+
+    async fn standing(&self, name: QueueName, txn_seq: u64) -> Result<Standing, VolumeError> {
+        let done = done_path(name, txn_seq);
+        match self.read(&done, name.pid).await? {
+            Found::File(file) if file.txn_seq == Some(txn_seq) => {
+                // What is dropped on the strength of it must not come back without it.
+                self.files.volume.sync_dir(&done.parent()).await?;
+                return Ok(Standing::Done);
+            }
+            Found::File(file) => {
+                let found = file.txn_seq;
+                tracing::error!(path = %done, ?found, "a done file of another transaction");
+                self.files.remove_if_there(&done).await?;
+            }
+            Found::Damaged => self.files.remove_if_there(&done).await?,
+            Found::Nothing => {}
+        }
+        Ok(match self.read(&entry_path(name), name.pid).await? {
+            Found::File(file) if file.txn_seq == Some(txn_seq) => Standing::Queued,
+            Found::File(_) | Found::Damaged | Found::Nothing => Standing::Missing,
+        })
+    }
+
+    async fn everything(&self) -> Result<Vec<Stray>, VolumeError> {
+        let root = layout::marker_queues_dir();
+        let queues = match self.files.volume.list(&root).await {
+            Err(VolumeError::NotFound { .. }) => return Ok(Vec::new()),
+            queues => queues?,
+        };
+        let mut found = Vec::new();
+        for queue in queues.iter().filter(|queue| queue.is_dir) {
+            let dir = root.join(&queue.name);
+            for entry in self.files.volume.list(&dir).await? {
+                let path = dir.join(&entry.name);
+                let (to, pid, record_epoch, done) = match Place::parse(&path) {
+                    Some(Place::MarkerQueue(to, pid, epoch)) => (to, pid, epoch, None),
+                    Some(Place::MarkerDone(to, pid, epoch, seq)) => (to, pid, epoch, Some(seq)),
+                    _ => continue,
+                };
+                let file = match self.read(&path, pid).await? {
+                    Found::Nothing => continue,
+                    Found::Damaged => None,
+                    Found::File(file) => Some(file),
+                };
+                let name = QueueName {
+                    to,
+                    pid,
+                    record_epoch,
+                };
+                found.push(Stray { name, done, file });
+            }
+        }
+        Ok(found)
+    }
+
+    async fn unlink(&self, path: &VolumePath) -> Result<(), QueueFileError> {
+        let removed = self.files.remove_if_there(path).await;
+        removed.map_err(unavailable)?;
+        let synced = self.files.volume.sync_dir(&path.parent()).await;
+        synced.map_err(unavailable)
+    }
+}
+
+fn entry_path(name: QueueName) -> VolumePath {
+    Place::MarkerQueue(name.to, name.pid, name.record_epoch).path()
+}
+
+fn done_path(name: QueueName, txn_seq: u64) -> VolumePath {
+    Place::MarkerDone(name.to, name.pid, name.record_epoch, txn_seq).path()
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "maps errors")]
+fn unavailable(error: VolumeError) -> QueueFileError {
+    QueueFileError::Unavailable(error.to_string())
+}
+
+fn owned_error(error: OwnedError) -> QueueFileError {
+    match error {
+        OwnedError::Stale => QueueFileError::Stale,
+        error => QueueFileError::Unavailable(error.to_string()),
+    }
+}
+
+impl QueueFiles for VolumeQueueFiles {
+    fn put<'a>(
+        &'a self,
+        name: QueueName,
+        entry: &'a MarkerQueueFile,
+    ) -> BoxFuture<'a, Result<(), QueueFileError>> {
+        Box::pin(self.put_entry(name, entry))
+    }
+
+    fn received(&self) -> BoxFuture<'_, Result<Vec<Received>, QueueFileError>> {
+        Box::pin(async move { self.own_entries().await.map_err(unavailable) })
+    }
+
+    fn done(
+        &self,
+        pid: ProducerId,
+        record_epoch: ProducerEpoch,
+        txn_seq: Option<u64>,
+    ) -> BoxFuture<'_, Result<(), QueueFileError>> {
+        Box::pin(async move {
+            let done = self.set_done(pid, record_epoch, txn_seq).await;
+            done.map_err(unavailable)
+        })
+    }
+
+    fn look(
+        &self,
+        name: QueueName,
+        txn_seq: u64,
+    ) -> BoxFuture<'_, Result<Standing, QueueFileError>> {
+        Box::pin(async move { self.standing(name, txn_seq).await.map_err(unavailable) })
+    }
+
+    fn remove_done(
+        &self,
+        name: QueueName,
+        txn_seq: u64,
+    ) -> BoxFuture<'_, Result<(), QueueFileError>> {
+        Box::pin(async move { self.unlink(&done_path(name, txn_seq)).await })
+    }
+
+    fn all(&self) -> BoxFuture<'_, Result<Vec<Stray>, QueueFileError>> {
+        Box::pin(async move { self.everything().await.map_err(unavailable) })
+    }
+
+    fn remove<'a>(&'a self, stray: &'a Stray) -> BoxFuture<'a, Result<(), QueueFileError>> {
+        Box::pin(async move {
+            let path = match stray.done {
+                Some(txn_seq) => done_path(stray.name, txn_seq),
+                None => entry_path(stray.name),
+            };
+            self.unlink(&path).await
+        })
+    }
+}

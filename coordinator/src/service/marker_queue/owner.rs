@@ -1,0 +1,93 @@
+//! The end of marker queues that puts entries: what other brokers have confirmed, what is missing,
+//! what nobody is owed any more.
+
+use store_adapter::ids::{BrokerId, ProducerId};
+use uuid::Uuid;
+
+use super::{MarkerQueues, QueueFileError, QueueName, Standing};
+use crate::machine::txn::{Doomed, TxnError};
+use crate::service::txns::{OwedFile, Txns};
+
+/// Why what is owed of an id is not settled; it is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettleError {
+    /// The slot can't be answered for or written.
+    #[error(transparent)]
+    Txn(#[from] TxnError),
+    /// A file could not be read, written or removed.
+    #[error(transparent)]
+    File(#[from] QueueFileError),
+}
+
+impl MarkerQueues {
+    /// Of every id that is owed something: drops what tombstones prove to be void, gives what has
+    /// moved to those who lead it now, takes what others have confirmed, and puts again what is
+    /// missing. `own` is this broker.
+    pub async fn settle(&self, txns: &Txns, own: BrokerId, is_deleted: impl Fn(Uuid) -> bool) {
+        for id in txns.owed() {
+            if let Err(error) = self.settle_id(txns, &id, own, &is_deleted).await {
+                tracing::warn!(%id, %error, "what other brokers owe of it is not settled");
+            }
+        }
+    }
+
+    async fn settle_id(
+        &self,
+        txns: &Txns,
+        id: &str,
+        own: BrokerId,
+        is_deleted: impl Fn(Uuid) -> bool,
+    ) -> Result<(), SettleError> {
+        txns.forget_deleted(id, is_deleted).await?;
+        txns.reroute(id, own).await?;
+        for owed in txns.owed_entries(id)? {
+            let name = QueueName {
+                to: owed.broker,
+                pid: ProducerId(owed.file.producer_id),
+                record_epoch: owed.record_epoch,
+            };
+            match self.look(name, owed.txn_seq).await? {
+                Standing::Queued => {}
+                Standing::Missing => self.put_again(id, name, owed).await?,
+                Standing::Done => {
+                    let done = Doomed {
+                        broker: name.to,
+                        pid: name.pid,
+                        record_epoch: name.record_epoch,
+                    };
+                    // Durable before the file goes: who finds neither would put the entry again.
+                    txns.confirm(id, name.to, &done, owed.txn_seq).await?;
+                    self.remove_done(name, owed.txn_seq).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn put_again(
+        &self,
+        id: &str,
+        name: QueueName,
+        owed: OwedFile,
+    ) -> Result<(), QueueFileError> {
+        tracing::info!(%id, to = name.to.0, "a queue entry is not there and is put again");
+        self.put(name, owed.file).await
+    }
+
+    /// Removes what nobody is owed any more: what a crash left between two steps.
+    ///
+    /// # Errors
+    /// If a queue can't be read, or a file not removed.
+    pub async fn sweep(&self, txns: &Txns) -> Result<(), QueueFileError> {
+        for stray in self.all().await? {
+            let (to, pid) = (stray.name.to, stray.name.pid);
+            let Some(file) = &stray.file else { continue };
+            if txns.is_void(to, pid, file) {
+                let (id, txn_seq) = (&file.transactional_id, file.txn_seq);
+                tracing::warn!(%id, txn_seq, to = to.0, "a queue file that nobody is owed");
+                self.remove(stray).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! What other brokers have queued for this one. A lone broker has nothing in its queue.
+
+use std::sync::Arc;
+
+use coordinator::machine::txn::{Groups, Home, TopicIds, TopicPartitions};
+use coordinator::service::groups::Offsets;
+use coordinator::service::marker_queue::{MarkerQueues, QueueFileError, Received};
+use coordinator::service::txns::{GroupDecisions, Homes, PortError};
+use store_adapter::ids::ProducerEpoch;
+
+use super::{LocalMarkers, NodeHomes};
+use crate::partition::Marker;
+
+/// What the passes over queues work with.
+#[derive(Debug, Clone)]
+pub struct QueuePasses {
+    /// The files.
+    pub queues: MarkerQueues,
+    /// Who leads what.
+    pub homes: Arc<NodeHomes>,
+    /// Partitions of this broker.
+    pub markers: Arc<LocalMarkers>,
+    /// Groups of this broker.
+    pub offsets: Offsets,
+}
+
+/// What of an entry is for this broker.
+#[derive(Debug, Default)]
+struct Share {
+    partitions: TopicPartitions,
+    ids: TopicIds,
+    groups: Groups,
+    /// Some of it is for another broker, or has no home now.
+    rest: bool,
+}
+
+impl QueuePasses {
+    /// Carries out what is in the own queue: what this broker leads of it. An entry of which
+    /// nothing is left is said to be done; of others its owner makes new ones.
+    ///
+    /// # Errors
+    /// If the queue can't be read.
+    pub async fn receive(&self) -> Result<(), QueueFileError> {
+        for one in self.queues.received().await? {
+            let (pid, txn_seq) = (one.pid.0, one.file.txn_seq);
+            match self.carry_out(&one).await {
+                Ok(true) => self.queues.done(&one).await?,
+                Ok(false) => tracing::debug!(pid, txn_seq, "queued markers are not all for here"),
+                Err(error) => tracing::warn!(pid, txn_seq, %error, "queued markers wait"),
+            }
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&self, one: &Received) -> Result<bool, PortError> {
+        let share = self.share(one);
+        let file = &one.file;
+        let marker = Marker {
+            producer_id: one.pid,
+            producer_epoch: ProducerEpoch(file.producer_epoch),
+            commit: file.commit,
+            coordinator_epoch: file.coordinator_epoch,
+            txn_seq: file.txn_seq,
+        };
+        self.markers
+            .write_to(&share.partitions, &share.ids, marker)
+            .await?;
+        if let Some(txn_seq) = file.txn_seq
+            && !share.groups.is_empty()
+        {
+            // Behind the markers: offsets show when the records do.
+            let decided =
+                GroupDecisions::decide(&self.offsets, share.groups, one.pid, txn_seq, file.commit);
+            decided.await?;
+        }
+        Ok(!share.rest)
+    }
+
+    fn share(&self, one: &Received) -> Share {
+        let mut share = Share::default();
+        for entry in &one.file.partitions {
+            let topic: Arc<str> = entry.topic.as_str().into();
+            let id = one.file.topic_ids.get(&entry.topic).copied();
+            for partition in &entry.partitions {
+                match self.homes.partition(&topic, id, *partition) {
+                    Home::Here => {
+                        let known = share.partitions.entry(topic.clone()).or_default();
+                        known.insert(*partition);
+                        share.ids.extend(id.map(|id| (topic.clone(), id)));
+                    }
+                    // The tombstone is the proof.
+                    Home::Deleted => {}
+                    Home::Broker(_) | Home::Unknown => share.rest = true,
+                }
+            }
+        }
+        for group in &one.file.groups {
+            match self.homes.group(group) {
+                Home::Here => drop(share.groups.insert(group.as_str().into())),
+                Home::Broker(_) | Home::Deleted | Home::Unknown => share.rest = true,
+            }
+        }
+        share
+    }
+}
