@@ -2,7 +2,7 @@
 //! killed with -9: what a reader of committed records finds is what was there, each once.
 //!
 //! Needs kcat, the jars of Apache Kafka and the Python environment (`scripts/setup-clients.sh`), and
-//! `--features clients`; what is missing fails. `FENCEPOST_TXN_SEED` repeats the kills and aborts of
+//! `--features clients`; what is missing fails. `TXN_CLIENTS_SEED` repeats the kills and aborts of
 //! the run that printed it.
 
 use std::fs::File;
@@ -187,9 +187,9 @@ fn log_of(dir: &Path) -> String {
 }
 
 fn exactly_once(maker: Maker, transaction_version: u8) {
-    let seed = std::env::var("FENCEPOST_TXN_SEED");
+    let seed = std::env::var("TXN_CLIENTS_SEED");
     let seed = seed.map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-    println!("{maker:?}, transaction.version {transaction_version}: FENCEPOST_TXN_SEED={seed}");
+    println!("{maker:?}, transaction.version {transaction_version}: TXN_CLIENTS_SEED={seed}");
     let mut run = Run::start(transaction_version, seed);
     run.copy(maker);
     let expected: Vec<String> = (0..COUNT).map(|i| format!("{i:05}")).collect();

@@ -5,14 +5,18 @@
 Reads partition 0 of FROM from the offset that GROUP has committed, up to COUNT records from the
 start, and writes to TO; each batch of records and the offset behind them are one transaction of ID.
 One transaction in five is aborted, by SEED, and its batch done again. Prints a line a transaction:
-`commit TAB end` or `abort TAB end`.
+`commit TAB end` or `abort TAB end`. What fails ends the process at once, as a kill would: started
+again, it goes on.
 """
 
 import asyncio
+import os
 import random
 import sys
+import traceback
 
 BATCH = 40
+WAIT_S = 30
 
 
 def say(outcome, end):
@@ -29,10 +33,15 @@ def confluent_kafka(bootstrap, source, target, group, transactional_id, count, c
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
     })
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
-    producer.init_transactions(60)
+    producer = Producer({
+        "bootstrap.servers": bootstrap,
+        "transactional.id": transactional_id,
+        # With another one librdkafka 2.16 waits for a coordinator by a connection that it gave up.
+        "metadata.recovery.strategy": "none",
+    })
+    producer.init_transactions(WAIT_S)
     place = TopicPartition(source, 0)
-    done = max(consumer.committed([place], 60)[0].offset, 0)
+    done = max(consumer.committed([place], WAIT_S)[0].offset, 0)
     consumer.assign([TopicPartition(source, 0, done)])
     while done < count:
         records = consumer.consume(BATCH, 1.0)
@@ -44,13 +53,13 @@ def confluent_kafka(bootstrap, source, target, group, transactional_id, count, c
             producer.produce(target, record.value(), partition=0)
         end = records[-1].offset() + 1
         offsets = [TopicPartition(source, 0, end)]
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 60)
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), WAIT_S)
         if chance():
-            producer.abort_transaction(60)
+            producer.abort_transaction(WAIT_S)
             say("abort", end)
             consumer.seek(TopicPartition(source, 0, done))
         else:
-            producer.commit_transaction(60)
+            producer.commit_transaction(WAIT_S)
             say("commit", end)
             done = end
     consumer.close()
@@ -143,4 +152,10 @@ def main():
         {"confluent-kafka": confluent_kafka, "kafka-python": kafka_python}[library](*arguments)
 
 
-main()
+try:
+    main()
+except Exception:
+    traceback.print_exc()
+    sys.stderr.flush()
+    # No destructor of a client may wait.
+    os._exit(1)
