@@ -1,8 +1,9 @@
 //! Transactions: clients of both dialects that commit, abort, walk away and fence one another;
 //! readers that see only what is committed; and the ledger that judges both.
 //!
-//! A transaction has a number in the run. Its records carry it in place of a session, and the offset
-//! that it commits for its group is that number: what is seen says which transaction it came from.
+//! A transaction has a number in the run. Its records carry it in place of a session, and the
+//! offset that it commits for its group is that number: what is seen says which transaction it
+//! came from.
 
 mod check;
 mod reader;
@@ -69,8 +70,8 @@ impl TxnLedger {
         let inner = self.0.lock();
         let of = |wish: Wish| inner.txns.iter().filter(move |txn| txn.wish == wish);
         format!(
-            "{} transactions ({} committed, {} aborted, {} sessions), {} records read committed, {} \
-             staged offsets looked at",
+            "{} transactions ({} committed, {} aborted, {} sessions), {} records read committed, \
+             {} staged offsets looked at",
             inner.txns.len(),
             of(Wish::Commit).filter(|txn| txn.answered).count(),
             of(Wish::Abort).filter(|txn| txn.answered).count(),
