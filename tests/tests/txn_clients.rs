@@ -1,9 +1,9 @@
 //! Real clients that copy a topic exactly once, with transactions, while they and the broker are
 //! killed with -9: what a reader of committed records finds is what was there, each once.
 //!
-//! Needs kcat, the jars of Apache Kafka and the Python environment (`scripts/setup-clients.sh`), and
-//! `--features clients`; what is missing fails. `TXN_CLIENTS_SEED` repeats the kills and aborts of
-//! the run that printed it.
+//! Needs kcat, the jars of Apache Kafka and the Python environment (`scripts/setup-clients.sh`),
+//! and `--features clients`; what is missing fails. `TXN_CLIENTS_SEED` repeats the kills and aborts
+//! of the run that printed it.
 
 use std::fs::File;
 use std::path::Path;

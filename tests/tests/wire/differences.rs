@@ -38,13 +38,13 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "end-waits",
-        "EndTxn is answered when the markers are written, and so is its repeat (design: two-phase \
+        "EndTxn is answered when the markers are written, and so is its repeat (design, section 4: \
          EndTxn); Kafka answers before and tells the repeat to come again (T25)",
     ),
     (
         "finest-key-is-shown",
-        "where several keys of the broker give a topic its value, the finest is named, also for the \
-         default; Kafka names the one that was set",
+        "where several keys of the broker give a topic its value, the finest is named, also for \
+         the default; Kafka names the one that was set",
     ),
     (
         "frame-limit-by-api",
@@ -81,8 +81,8 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "offset-fetch-group-error",
-        "an error for the group stands at each partition too: aiokafka looks nowhere else and would \
-         read everything again; Kafka names no partition from v2 on",
+        "an error for the group stands at each partition too: aiokafka looks nowhere else and \
+         would read everything again; Kafka names no partition from v2 on",
     ),
     (
         "producer-fields",
