@@ -162,7 +162,16 @@ pub fn tail(log: &str) -> String {
 /// # Errors
 /// If the jars are not there and can't be fetched.
 pub fn java(class: &str) -> anyhow::Result<Command> {
-    let mut command = tool(&class_path()?, class);
+    java_on(&class_path()?, class)
+}
+
+/// A program of ours among `classes`, with the jars of Apache Kafka.
+pub fn java_from(classes: &Path, class: &str) -> anyhow::Result<Command> {
+    java_on(&format!("{}:{}", classes.display(), class_path()?), class)
+}
+
+fn java_on(class_path: &str, class: &str) -> anyhow::Result<Command> {
+    let mut command = tool(class_path, class);
     let logging = repository().join("tests/clients/java/log4j2.properties");
     // Without it the tools log to standard output, where a reader's records belong.
     let logging = format!("-Dlog4j2.configurationFile={}", logging.display());
