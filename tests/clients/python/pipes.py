@@ -44,6 +44,8 @@ def confluent(bootstrap, source, group, target, transactional_id):
         "bootstrap.servers": bootstrap,
         "reconnect.backoff.ms": 10,
         "reconnect.backoff.max.ms": 100,
+        # Rebootstrapping, librdkafka 2.16 may wait for ever for a coordinator that it gave up.
+        "metadata.recovery.strategy": "none",
     }
     stop = end_of_input()
     producer = Producer(
