@@ -1,10 +1,10 @@
 //! Exactly once with real clients: what a read_committed consumer finds behind a pipeline is what
 //! went in, whoever was killed meanwhile.
 //!
-//! Needs `scripts/setup-clients.sh` and `--features clients-c`; what is missing fails. A longer run:
-//! `FENCEPOST_PIPES_RECORDS` (of 336,776 flights), `FENCEPOST_PIPES_KILLS` (of the broker; clients
-//! are killed twice as often). `FENCEPOST_FLIGHTS_SEED` and `FENCEPOST_FLIGHTS_BROKER` are as in the
-//! suite `flights`.
+//! Needs `scripts/setup-clients.sh` and `--features clients-c`; what is missing fails. A longer
+//! run: `FENCEPOST_PIPES_RECORDS` (of 336,776 flights), `FENCEPOST_PIPES_KILLS` (of the broker;
+//! clients are killed twice as often). `FENCEPOST_FLIGHTS_SEED` and `FENCEPOST_FLIGHTS_BROKER` are
+//! as in the suite `flights`.
 
 use anyhow::{Context as _, bail};
 use tests::flights::broker::Kind;

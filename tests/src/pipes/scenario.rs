@@ -45,7 +45,7 @@ pub struct Scenario {
 /// What a good run did.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Transactions that clients saw committed and aborted, and lives that they ended by themselves.
+    /// Transactions that each saw committed, and aborted, and lives that it ended by itself.
     pub clients: Vec<(&'static str, usize, usize, usize)>,
 }
 

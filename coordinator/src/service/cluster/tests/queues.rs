@@ -228,7 +228,11 @@ fn an_entry_that_is_missing_or_damaged_is_put_again() {
     assert!(damage[0].copy.is_some());
     // A done file must say so inside and out.
     let wrong = Place::MarkerDone(BrokerId(1), ProducerId(1_000), ProducerEpoch(0), 1);
-    let other = br#"{"transactionalId":"tx-commit","producerId":1000,"producerEpoch":1,"commit":true,"partitions":[],"txnSeq":2}"#;
+    let other = concat!(
+        r#"{"transactionalId":"tx-commit","producerId":1000,"producerEpoch":1"#,
+        r#","commit":true,"partitions":[],"txnSeq":2}"#
+    )
+    .as_bytes();
     pair.site.put(&wrong.path(), other);
     pair.settle();
     assert_eq!(pair.names(), ["to-kaas-1/1000-0.json"]);
@@ -268,7 +272,11 @@ fn an_entry_of_another_transaction_is_in_the_way_and_is_not_replaced() {
     let received = pair.received();
     pair.done(&received[0]);
     pair.settle();
-    let stray = br#"{"transactionalId":"tx-commit","producerId":1000,"producerEpoch":2,"commit":false,"partitions":[],"txnSeq":1}"#;
+    let stray = concat!(
+        r#"{"transactionalId":"tx-commit","producerId":1000,"producerEpoch":2"#,
+        r#","commit":false,"partitions":[],"txnSeq":1}"#
+    )
+    .as_bytes();
     pair.site.put(&entry(1, 1).path(), stray);
     pair.running.add(&pair.id, next).unwrap().unwrap();
     let late = pair.running.end(&pair.id, next, true).unwrap();
@@ -286,7 +294,11 @@ fn an_entry_of_another_transaction_is_in_the_way_and_is_not_replaced() {
     let file: MarkerQueueFile = decode(&bytes).unwrap();
     assert_eq!((file.txn_seq, file.commit), (Some(2), true));
     // What is owed is not swept, and neither is what another broker coordinates.
-    let foreign = br#"{"transactionalId":"tx-bare","producerId":1000,"producerEpoch":9,"commit":false,"partitions":[],"txnSeq":1}"#;
+    let foreign = concat!(
+        r#"{"transactionalId":"tx-bare","producerId":1000,"producerEpoch":9"#,
+        r#","commit":false,"partitions":[],"txnSeq":1}"#
+    )
+    .as_bytes();
     pair.site.put(&entry(1, 8).path(), foreign);
     pair.sweep();
     assert_eq!(
@@ -308,7 +320,11 @@ fn an_entry_of_an_older_volume_is_removed_when_it_is_done() {
     let (pair, _) = Pair::start(6);
     let received = pair.received();
     pair.done(&received[0]);
-    let old = br#"{"transactionalId":"x","producerId":7,"producerEpoch":2,"commit":false,"partitions":[]}"#;
+    let old = concat!(
+        r#"{"transactionalId":"x","producerId":7,"producerEpoch":2"#,
+        r#","commit":false,"partitions":[]}"#
+    )
+    .as_bytes();
     let place = Place::MarkerQueue(BrokerId(1), ProducerId(7), ProducerEpoch(2));
     pair.site.put(&place.path(), old);
     let received = pair.received();
