@@ -260,7 +260,8 @@ fn producers() -> Vec<Row> {
             transactional(&P(5, -1, 0, 1).batch()),
             49,
         )
-        .transactional(),
+        .transactional()
+        .ours(contradiction, [87, 0]),
         row("pid 5, sequence -1", P(5, 0, -1, 1).batch(), 87),
     ]
 }
