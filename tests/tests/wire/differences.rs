@@ -42,9 +42,19 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          EndTxn); Kafka answers before and tells the repeat to come again (T25)",
     ),
     (
+        "fence-without-a-transaction",
+        "after a new session of a transactional id nobody appends with an older epoch, on any \
+         partition; Kafka knows it only where a marker came, or for transactional batches",
+    ),
+    (
         "frame-limit-by-api",
         "only Produce has a use for frames over 8 MiB: others are closed before memory is spent; \
          Kafka waits for the bytes",
+    ),
+    (
+        "refused-first-batch",
+        "a first batch that is refused leaves nothing behind; in Kafka its sequence stays the \
+         lowest of its transaction, and the right one is refused too (T49)",
     ),
     (
         "half-closed",

@@ -29,6 +29,7 @@ mod records;
 mod sessions;
 mod tools;
 mod topics;
+mod transactions;
 mod trimming;
 mod txn_apis;
 mod unread;
