@@ -37,6 +37,6 @@ if [[ $mode == all ]]; then
     say "consumer groups of real clients, and the commands that manage them"
     # Most of their time is waiting for sessions, JVMs and restarts.
     cargo test --locked --profile ci -p tests --features clients-c --test group_clients \
-        --test groups -- --nocapture --test-threads 4
+        --test groups --test quickstart -- --nocapture --test-threads 4
 fi
 say "all passed"

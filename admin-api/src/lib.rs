@@ -1,12 +1,22 @@
-//! The admin HTTP surface: health and metrics.
+//! The admin HTTP surface: health, metrics, transactions.
 //!
-//! It only looks: what it shows comes through [`Views`], which the process implements. There is no
-//! authentication, so it is served on loopback only, which its caller sees to. Errors are
-//! `application/problem+json` (RFC 9457).
+//! What it shows and does comes through [`Views`] and [`TxnViews`], which the process implements.
+//! It is served on loopback, or asks for a token; its caller sees to which. Errors are
+//! `application/problem+json` (RFC 9457). The routes of `/api/v1` and their document come from one
+//! list (`routes`).
 
+mod access;
+mod audit;
+mod body;
+mod explain;
 mod health;
 mod listener;
+mod model;
+mod page;
 mod problem;
+mod query;
+mod routes;
+pub mod views;
 
 use std::future::Future;
 use std::io;
@@ -14,41 +24,77 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::header::CONTENT_TYPE;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+pub use access::{TOKEN_LEN_MAX, TOKEN_LEN_MIN, Token};
 pub use health::Check;
 pub use problem::Problem;
+pub use routes::document;
+pub use views::{TxnViews, Views};
 
+use audit::{AuditLog, Caller};
 use listener::Bounded;
 
-/// What the process shows of itself. Called on the thread of the admin surface: no method may wait.
-pub trait Views: Send + Sync + 'static {
-    /// Whether the process makes progress; the text says why not.
-    ///
-    /// # Errors
-    /// If it does not.
-    fn live(&self) -> Result<(), String>;
-    /// What readiness depends on, each with its state; ready is when all hold.
-    fn checks(&self) -> Vec<Check>;
-    /// The OpenMetrics text.
-    ///
-    /// # Errors
-    /// If it cannot be made.
-    fn metrics(&self) -> Result<String, String>;
+/// What the surface is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// Health and metrics.
+    pub views: Arc<dyn Views>,
+    /// Transactions.
+    pub txns: Arc<dyn TxnViews>,
+    /// What a caller has to show; nothing without it.
+    pub token: Option<Token>,
+    /// Whether faults may be injected.
+    pub faults: bool,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts")
+            .field("token", &self.token)
+            .field("faults", &self.faults)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What every handler may use.
+#[derive(Clone)]
+pub(crate) struct App {
+    views: Arc<dyn Views>,
+    txns: Arc<dyn TxnViews>,
+    token: Option<Token>,
+    faults: bool,
+    audit: Arc<AuditLog>,
+}
+
+impl FromRef<App> for Arc<dyn Views> {
+    fn from_ref(app: &App) -> Self {
+        Arc::clone(&app.views)
+    }
 }
 
 /// The routes.
-pub fn router(views: Arc<dyn Views>) -> Router {
-    Router::new()
+pub fn router(parts: Parts) -> Router {
+    let app = App {
+        views: parts.views,
+        txns: parts.txns,
+        token: parts.token,
+        faults: parts.faults,
+        audit: Arc::default(),
+    };
+    routes::router()
+        .route("/", get(page::page))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics))
         .fallback(|| async { Problem::not_found() })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
-        .with_state(views)
+        .layer(from_fn_with_state(app.clone(), access::guard))
+        .with_state(app)
 }
 
 /// Serves until `stop` completes, then finishes the requests that have begun.
@@ -57,12 +103,14 @@ pub fn router(views: Arc<dyn Views>) -> Router {
 /// If the socket cannot be used.
 pub async fn serve(
     listener: TcpListener,
-    views: Arc<dyn Views>,
+    parts: Parts,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let listener = Bounded::new(tokio::net::TcpListener::from_std(listener)?);
-    axum::serve(listener, router(views))
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let listener = Bounded::new(listener, Arc::clone(&parts.txns));
+    let service = router(parts).into_make_service_with_connect_info::<Caller>();
+    axum::serve(listener, service)
         .with_graceful_shutdown(stop)
         .await
 }

@@ -1,29 +1,37 @@
-//! A listener with a bound of open connections, so that inspection can't use up descriptors.
+//! A listener with bounds: of open connections, so that inspection can't use up descriptors, and
+//! of the time that one may be silent, so that idle ones can't keep others out.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::views::{BoxFuture, TxnViews};
+
 /// Open connections; more wait in the kernel.
 const CONNECTIONS_MAX: usize = 64;
+/// How long a connection may send and take nothing. More than a request may take.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) struct Bounded {
     inner: TcpListener,
     places: Arc<Semaphore>,
+    views: Arc<dyn TxnViews>,
 }
 
 impl Bounded {
-    pub(crate) fn new(inner: TcpListener) -> Self {
+    pub(crate) fn new(inner: TcpListener, views: Arc<dyn TxnViews>) -> Self {
         Self {
             inner,
             places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            views,
         }
     }
 }
@@ -38,6 +46,8 @@ impl Listener for Bounded {
         let (stream, peer) = Listener::accept(&mut self.inner).await;
         let connection = Connection {
             stream,
+            idle: self.views.sleep(IDLE_MAX),
+            views: Arc::clone(&self.views),
             _place: place,
         };
         (connection, peer)
@@ -51,7 +61,26 @@ impl Listener for Bounded {
 /// A connection and its place.
 pub(crate) struct Connection {
     stream: TcpStream,
+    /// Ends when it was silent for too long.
+    idle: BoxFuture<'static, ()>,
+    views: Arc<dyn TxnViews>,
     _place: Option<OwnedSemaphorePermit>,
+}
+
+impl Connection {
+    /// Begins to count anew after something has moved; until then, looks whether it is too late.
+    fn watch<T>(&mut self, cx: &mut Context<'_>, moved: Poll<T>) -> Poll<io::Result<T>> {
+        match moved {
+            Poll::Ready(moved) => {
+                self.idle = self.views.sleep(IDLE_MAX);
+                Poll::Ready(Ok(moved))
+            }
+            Poll::Pending => {
+                ready!(self.idle.as_mut().poll(cx));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+        }
+    }
 }
 
 impl AsyncRead for Connection {
@@ -60,7 +89,9 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let moved = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let moved = ready!(self.watch(cx, moved))?;
+        Poll::Ready(moved)
     }
 }
 
@@ -70,7 +101,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let moved = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let moved = ready!(self.watch(cx, moved))?;
+        Poll::Ready(moved)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

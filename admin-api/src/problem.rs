@@ -1,56 +1,212 @@
 //! The one form of an error: problem details (RFC 9457).
 
 use axum::Json;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
+use coordinator::machine::group::GroupError;
+use coordinator::machine::txn::TxnError;
 use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::views::{KafkaCode, NoPartition};
 
 /// An error of the admin surface.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// The HTTP status.
     status: u16,
     /// What kind of problem.
+    #[schema(value_type = String)]
     title: &'static str,
     /// What is wrong this time.
     detail: String,
+    /// The code that a Kafka client would be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kafka_error_code: Option<i16>,
+    /// The name of that code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kafka_error_name: Option<String>,
+    /// Whether the same request may succeed later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retriable: Option<bool>,
+    /// Parameters that are not allowed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    invalid_params: Vec<InvalidParam>,
+    #[serde(skip)]
+    header: Option<(HeaderName, &'static str)>,
+}
+
+/// A parameter that is not allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct InvalidParam {
+    /// Its name.
+    name: String,
+    /// What is allowed.
+    reason: String,
 }
 
 impl Problem {
-    /// Such a path is not served.
-    pub fn not_found() -> Self {
+    fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
         Self {
-            status: StatusCode::NOT_FOUND.as_u16(),
-            title: "Not found",
-            detail: "served are /livez, /readyz and /metrics".to_owned(),
+            status: status.as_u16(),
+            title,
+            detail: detail.into(),
+            kafka_error_code: None,
+            kafka_error_name: None,
+            retriable: None,
+            invalid_params: Vec::new(),
+            header: None,
         }
     }
 
-    /// Only GET is served.
+    /// Such a path is not served.
+    pub fn not_found() -> Self {
+        let detail = "served are /, /api/v1, /openapi.json, /livez, /readyz and /metrics";
+        Self::no_such(detail)
+    }
+
+    /// There is no such thing.
+    pub fn no_such(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "Not found", detail)
+    }
+
+    /// The path does not have that method.
     pub fn method_not_allowed() -> Self {
-        Self {
-            status: StatusCode::METHOD_NOT_ALLOWED.as_u16(),
-            title: "Method not allowed",
-            detail: "this can only be read: GET or HEAD".to_owned(),
-        }
+        let detail = "this path does not have that method; /openapi.json lists what it has";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", detail)
+    }
+
+    /// The request can't be understood.
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "Bad request", detail)
+    }
+
+    /// A parameter has a value that is not allowed.
+    pub fn invalid(name: &str, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        let mut problem = Self::bad_request(format!("{name}: {reason}"));
+        problem.title = "Invalid parameter";
+        problem.invalid_params.push(InvalidParam {
+            name: name.to_owned(),
+            reason,
+        });
+        problem
+    }
+
+    /// The request has not shown that it may.
+    pub fn unauthorized() -> Self {
+        let detail = "the token of --admin-token-file is needed: Authorization: Bearer TOKEN";
+        let mut problem = Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", detail);
+        problem.header = Some((WWW_AUTHENTICATE, "Bearer"));
+        problem
+    }
+
+    /// The request comes from where it may not.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", detail)
+    }
+
+    /// The body is longer than is read.
+    pub fn too_large() -> Self {
+        let detail = "the body is longer than 64 KiB";
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "Body too large", detail)
+    }
+
+    /// The body is not JSON.
+    pub fn unsupported_media() -> Self {
+        let detail = "a body must be JSON and say so: Content-Type: application/json";
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        Self::new(status, "Unsupported media type", detail)
+    }
+
+    /// The request does not fit what is.
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "Conflict", detail)
+    }
+
+    /// What the caller looked at has changed.
+    pub fn changed(detail: impl Into<String>) -> Self {
+        let status = StatusCode::PRECONDITION_FAILED;
+        Self::new(status, "Precondition failed", detail)
     }
 
     /// The process cannot do its work now.
     pub fn unavailable(title: &'static str, detail: String) -> Self {
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE.as_u16(),
-            title,
-            detail,
-        }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, title, detail)
+    }
+
+    /// The same, and it is worth trying again.
+    pub fn later(detail: impl Into<String>) -> Self {
+        let mut problem = Self::unavailable("Not available now", detail.into());
+        problem.retriable = Some(true);
+        problem.header = Some((RETRY_AFTER, "1"));
+        problem
     }
 
     /// A defect.
     pub fn internal(detail: String) -> Self {
-        Self {
-            status: StatusCode::INTERNAL_SERVER_ERROR.as_u16(),
-            title: "Internal error",
-            detail,
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self::new(status, "Internal error", detail)
+    }
+
+    /// What the coordinator of a transactional id refuses. `detail` says it for this request.
+    pub fn transaction(error: TxnError, code: KafkaCode, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        let mut problem = match error {
+            TxnError::InvalidRequest | TxnError::InvalidTransactionTimeout => {
+                Self::bad_request(detail)
+            }
+            TxnError::InvalidProducerIdMapping
+            | TxnError::ProducerFenced
+            | TxnError::InvalidProducerEpoch => Self::changed(detail),
+            TxnError::ConcurrentTransactions
+            | TxnError::InvalidTxnState
+            | TxnError::UnknownServerError => Self::conflict(detail),
+            TxnError::CoordinatorLoading
+            | TxnError::CoordinatorNotAvailable
+            | TxnError::NotCoordinator => Self::later(detail),
+        };
+        problem.kafka_error_code = Some(code.code);
+        problem.kafka_error_name = Some(code.name);
+        problem.retriable = Some(code.retriable);
+        problem
+    }
+
+    /// Why the offsets of a group can't be shown.
+    pub fn group(error: GroupError) -> Self {
+        match error {
+            GroupError::CoordinatorLoading
+            | GroupError::CoordinatorNotAvailable
+            | GroupError::NotCoordinator => Self::later(error.to_string()),
+            error => Self::bad_request(error.to_string()),
+        }
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// What is wrong this time.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl From<NoPartition> for Problem {
+    fn from(reason: NoPartition) -> Self {
+        match reason {
+            NoPartition::UnknownTopic => Self::no_such("there is no such topic"),
+            NoPartition::UnknownPartition => {
+                Self::no_such("the topic has no partition of that number")
+            }
+            NoPartition::Damaged => Self::unavailable(
+                "Damaged",
+                "the topic's files are damaged; /readyz?verbose names them".to_owned(),
+            ),
+            NoPartition::Unavailable(why) => Self::later(why),
         }
     }
 }
@@ -60,6 +216,10 @@ impl IntoResponse for Problem {
         let status = StatusCode::from_u16(self.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let content_type = [(CONTENT_TYPE, "application/problem+json")];
-        (status, content_type, Json(self)).into_response()
+        let header = self.header.clone().map(|header| [header]);
+        match header {
+            Some(header) => (status, content_type, header, Json(self)).into_response(),
+            None => (status, content_type, Json(self)).into_response(),
+        }
     }
 }

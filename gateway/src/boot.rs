@@ -21,12 +21,14 @@ use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
-use store_adapter::volume::{SpaceWatch, Volume};
+use store_adapter::volume::{Reserve, SpaceWatch, Volume};
 
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
 };
 use crate::features::{TRANSACTION_VERSION, transaction_version};
+use crate::txns::history::History;
+use crate::txns::hold::Holds;
 use crate::txns::{self, NodeHomes, QueuePasses, start_passes};
 
 /// Where records are kept.
@@ -82,6 +84,8 @@ pub struct BootConfig {
     pub journal_counters: Arc<JournalCounters>,
     /// What watches the volume for space, if anything does.
     pub space: Option<SpaceWatch>,
+    /// Room that appends leave on the volume (`journal.reserved.bytes`).
+    pub reserve: Reserve,
 }
 
 /// What is outside the process.
@@ -132,6 +136,10 @@ pub struct Running {
     pub broker: Arc<Broker>,
     /// Its place in the cluster.
     pub node: ClusterNode,
+    /// What became of transactions.
+    pub history: Arc<History>,
+    /// Markers that are held on purpose.
+    pub holds: Arc<Holds>,
 }
 
 impl Running {
@@ -154,6 +162,7 @@ impl Running {
                     queue_bytes: config.journal_queue_bytes,
                     counters: Arc::clone(&config.journal_counters),
                     space: config.space.clone(),
+                    reserve: config.reserve,
                     ..JournalConfig::default()
                 };
                 Arc::new(JournalStore::new(env.clone(), volume, index, journal))
@@ -206,11 +215,15 @@ impl Running {
             version: i8::try_from(version).unwrap_or(0),
             ..config.broker.txns.clone()
         };
+        let history = History::start(&env, node.volume(), node.txn_slots());
+        let holds = Holds::new(&env);
+        let ports = txns::ports(ids, fences.clone(), &passes, history.clone());
+        let ports = holds.around(ports);
         let txns = Txns::start(
             &env,
             txn_config,
             &files,
-            txns::ports(ids, fences.clone(), &passes),
+            ports,
             u32::try_from(node.view().assignment.txn_slots.len()).unwrap_or(u32::MAX),
             node.txn_slots(),
         );
@@ -232,7 +245,12 @@ impl Running {
         let broker = Broker::start(parts).await;
         passes.markers.bind(&broker);
         start_passes(&broker, passes);
-        Ok(Self { broker, node })
+        Ok(Self {
+            broker,
+            node,
+            history,
+            holds,
+        })
     }
 
     /// Whether a later process owns what this one owned.

@@ -18,7 +18,7 @@ use store_adapter::store::StoreError;
 use store_adapter::volume::{MemoryVolume, PosixVolume, SpaceWatch, Volume, VolumeError};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Health, HealthParts};
+use crate::admin::{self, Health, HealthParts, Transactions};
 use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
 use crate::broker::{Advertised, Broker};
@@ -193,7 +193,7 @@ impl Gateway {
         };
         let journal = Arc::default();
         let mut outside = outside(&env, &config, volume)?;
-        let space = SpaceWatch::new(&env, outside.volume);
+        let space = SpaceWatch::with_reserve(&env, outside.volume, config.reserve);
         outside.volume = space.watched();
         let watches = (&journal, &space);
         let running = boot(&env, &config, outside, listeners, watches).await?;
@@ -202,6 +202,7 @@ impl Gateway {
             store: config.store.scheme(),
             produce_classified: Arc::clone(running.broker.produce_classified()),
             offsets: Arc::clone(running.broker.offsets().counters()),
+            history: Arc::clone(running.history.counters()),
             store_refusals: Arc::clone(running.broker.store_refusals()),
             journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
         }));
@@ -226,7 +227,8 @@ impl Gateway {
         let stop_admin = CancellationToken::new();
         let beat = Arc::clone(&health).beat_until(stop_admin.clone());
         drop(env.runtime.spawn("beat", Box::pin(beat)));
-        let admin = admin::serve(&env, admin_socket, Arc::clone(&health), stop_admin.clone());
+        let shown = admin_parts(&env, &config, &running, &health);
+        let admin = admin::serve(&env, admin_socket, shown, stop_admin.clone());
         let service = Service(Arc::clone(&running.broker));
         let stack = stack::compose(service, &metrics, &env.clock);
         let server = Server::start(sockets, &stack, &env, shared, config.limits.clone());
@@ -307,6 +309,23 @@ impl ApiService for Service {
     ) -> BoxFuture<'static, Staged<ApiResponse>> {
         let broker = Arc::clone(&self.0);
         Box::pin(async move { broker.call(&ctx, request).await })
+    }
+}
+
+/// What the admin surface shows and does.
+fn admin_parts(
+    env: &Env,
+    config: &Config,
+    running: &Running,
+    health: &Arc<Health>,
+) -> admin_api::Parts {
+    let volume = running.node.volume();
+    let (history, holds) = (&running.history, &running.holds);
+    admin_api::Parts {
+        views: Arc::<Health>::clone(health),
+        txns: Transactions::new(env, &running.broker, volume, history, holds),
+        token: config.admin_token.clone(),
+        faults: config.enable_faults,
     }
 }
 
@@ -396,6 +415,7 @@ async fn boot(
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),
         space: Some(space.clone()),
+        reserve: config.reserve,
     };
     let started = Running::start(env.clone(), outside, boot).await;
     started.map_err(|error| StartError::Boot {

@@ -24,11 +24,25 @@ pub enum Fault {
     OffsetBeforeDurable,
     /// The file of a group is not read when its slot is taken over.
     OffsetsNotRead,
+    /// A partition that is opened does not replay its log.
+    WindowNotReplayed,
+    /// A new session raises the epoch and does not abort what is open.
+    RejoinWithoutAbort,
+    /// The first batch of a transaction on a partition is not verified.
+    NotVerified,
+    /// A transaction's state is answered before the slot is replaced.
+    PrepareBeforeDurable,
+    /// A marker is appended whatever the number of the transaction.
+    MarkerRepeated,
+    /// A coordinator answers from memory without asking whether it owns the slot.
+    OwnerNotAsked,
+    /// A journal file that was written anew takes the old one's place before it is durable.
+    DraftNotSynced,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 10] = [
+    pub const ALL: [Fault; 17] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -39,6 +53,13 @@ impl Fault {
         Fault::BlockBeforeDurable,
         Fault::OffsetBeforeDurable,
         Fault::OffsetsNotRead,
+        Fault::WindowNotReplayed,
+        Fault::RejoinWithoutAbort,
+        Fault::NotVerified,
+        Fault::PrepareBeforeDurable,
+        Fault::MarkerRepeated,
+        Fault::OwnerNotAsked,
+        Fault::DraftNotSynced,
     ];
 }
 

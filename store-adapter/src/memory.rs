@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::store::{
-    Append, AtomicScope, Bounds, Caps, Commit, Durability, LogInfo, LogState, LogStore, Op,
+    Append, AtomicScope, Bounds, Caps, Commit, Durability, LogInfo, LogState, LogStore, Op, Piece,
     ShardInfo, StoreError, StoreFuture, StoredBatch,
 };
 
@@ -256,6 +256,26 @@ impl MemoryStore {
         Ok(found.cloned())
     }
 
+    fn pieces_of(&self, id: LogId, from: i64, min_bytes: u64) -> Result<Vec<Piece>, StoreError> {
+        let batches = self.read_log(id, from, usize::MAX, i64::MAX)?;
+        let mut pieces = Vec::new();
+        let mut bytes = 0_u64;
+        for batch in batches {
+            if !pieces.is_empty() && bytes >= min_bytes {
+                break;
+            }
+            let time = crate::batch::BatchHeader::read(&batch.bytes).map(|h| h.max_timestamp);
+            pieces.push(Piece {
+                base: batch.base_offset.max(from),
+                last: batch.last_offset,
+                bytes: batch.bytes.len() as u64,
+                max_timestamp: time.ok().filter(|t| *t >= 0).unwrap_or(batch.append_ms),
+            });
+            bytes += batch.bytes.len() as u64;
+        }
+        Ok(pieces)
+    }
+
     fn open(&self, shard: ShardId, owner: OwnerEpoch) -> Result<ShardInfo, StoreError> {
         let mut shared = self.shared.lock();
         let highest = shared.owners.entry(shard).or_insert(owner);
@@ -365,6 +385,16 @@ impl LogStore for MemoryStore {
 
     fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
         ready(self.find(id, timestamp_ms))
+    }
+
+    fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {
+        ready(self.pieces_of(id, from, min_bytes))
+    }
+
+    fn size(&self, id: LogId) -> Option<u64> {
+        let shared = self.shared.lock();
+        let log = self.log(&shared, id).ok()?;
+        Some(log.batches.iter().map(|b| b.bytes.len() as u64).sum())
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -247,6 +247,19 @@ pub struct StoredBatch {
     pub append_ms: i64,
 }
 
+/// A stretch of a log, as large as the store keeps account of: one batch or many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// First offset.
+    pub base: i64,
+    /// Last offset; the last one of a batch.
+    pub last: i64,
+    /// Bytes that it takes in the store.
+    pub bytes: u64,
+    /// Largest timestamp, ms; of batches without one, the time of their append.
+    pub max_timestamp: i64,
+}
+
 /// A shard that was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardInfo {
@@ -304,6 +317,17 @@ pub trait LogStore: Send + Sync + Debug + 'static {
     /// The first batch, in offset order, whose largest timestamp is at least `timestamp_ms`;
     /// `None` when there is none below the durable end.
     fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>>;
+
+    /// How the log lies: the pieces from the one that holds `from` on, in order, until they have
+    /// `min_bytes` bytes or the log ends. Empty when `from` is the end.
+    ///
+    /// # Errors
+    /// As of [`LogStore::read`].
+    fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>>;
+
+    /// About how many bytes the log takes from its start on, without I/O. `None` when the log is
+    /// not open here.
+    fn size(&self, id: LogId) -> Option<u64>;
 
     /// Start and durable end, without I/O. `None` when the log is not open here.
     fn bounds(&self, id: LogId) -> Option<Bounds>;

@@ -37,6 +37,11 @@ fn protocol() {
     same("docs/protocol.md", &text);
 }
 
+#[test]
+fn openapi() {
+    same("docs/openapi.json", &admin_api::document().unwrap());
+}
+
 fn topic_configs(text: &mut String) {
     use gateway::topic_config::{TOPIC_KEYS, keys::Use};
     text.push_str(

@@ -66,6 +66,7 @@ async fn start(faults: &Arc<Faults>) -> Running {
         journal_queue_bytes: 64 << 20,
         journal_counters: Arc::default(),
         space: None,
+        reserve: store_adapter::volume::Reserve::None,
         listeners: vec![NamedListener {
             name: "PLAINTEXT".to_owned(),
             advertised: Advertised {
@@ -81,6 +82,7 @@ async fn start(faults: &Arc<Faults>) -> Running {
             fetch_session_slots: 10,
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),
+            retention_check_interval: Duration::from_mins(5),
             topic_defaults: TopicRules::default(),
             groups: GroupConfig::default(),
             txns: TxnConfig::default(),

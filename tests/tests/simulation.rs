@@ -138,7 +138,42 @@ mod planted {
     }
 
     #[test]
+    fn draft_not_synced() {
+        is_found(Fault::DraftNotSynced);
+    }
+
+    #[test]
     fn block_before_durable() {
         is_found(Fault::BlockBeforeDurable);
+    }
+
+    #[test]
+    fn window_not_replayed() {
+        is_found(Fault::WindowNotReplayed);
+    }
+
+    #[test]
+    fn rejoin_without_abort() {
+        is_found(Fault::RejoinWithoutAbort);
+    }
+
+    #[test]
+    fn not_verified() {
+        is_found(Fault::NotVerified);
+    }
+
+    #[test]
+    fn prepare_before_durable() {
+        is_found(Fault::PrepareBeforeDurable);
+    }
+
+    #[test]
+    fn marker_repeated() {
+        is_found(Fault::MarkerRepeated);
+    }
+
+    #[test]
+    fn owner_not_asked() {
+        is_found(Fault::OwnerNotAsked);
     }
 }

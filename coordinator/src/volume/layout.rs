@@ -206,9 +206,20 @@ pub fn fences_dir() -> VolumePath {
     cluster_dir().join(FENCES_DIR)
 }
 
-/// Where the queues of all brokers lie.
+/// Where the blocks of producer ids lie.
+pub fn producer_ids_dir() -> VolumePath {
+    cluster_dir().join(PRODUCER_IDS_DIR)
+}
+
+/// Where the queues of markers lie, a directory a broker.
 pub fn marker_queues_dir() -> VolumePath {
     cluster_dir().join(QUEUE_DIR)
+}
+
+/// The broker whose queue of markers a directory is; `None` for other names.
+pub fn marker_queue_owner(dir: &VolumePath) -> Option<BrokerId> {
+    let owner = BrokerId::from_name(dir.file_name().strip_prefix("to-")?)?;
+    (marker_queue_dir(owner) == *dir).then_some(owner)
 }
 
 /// Where the markers lie that a broker is to write.

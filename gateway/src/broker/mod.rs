@@ -7,6 +7,7 @@ mod error;
 mod hosted;
 mod node;
 mod repair;
+mod retention;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -53,6 +54,8 @@ pub struct BrokerConfig {
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
     pub producer_id_check_interval: std::time::Duration,
+    /// `log.retention.check.interval.ms`.
+    pub retention_check_interval: std::time::Duration,
     /// Rules of topics that set none of their own.
     pub topic_defaults: crate::partition::validate::TopicRules,
     /// Groups.
@@ -178,6 +181,7 @@ impl Broker {
         broker.host_catalogue().await;
         broker.start_following();
         broker.start_expiry();
+        broker.start_retention();
         broker.start_repair();
         broker
     }

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use gateway::config::{ConfigError, Origin, Settings, read_environment, read_file};
 
 use super::group::Group;
+use super::store::Store;
 use super::txn::Txn;
 
 /// Kafka protocol gateway in front of a log store.
@@ -24,6 +25,8 @@ pub(super) enum Command {
     Serve(Serve),
     /// Consumer groups of a cluster
     Group(Group),
+    /// The store of a broker that does not run
+    Store(Store),
     /// Transactions of a cluster
     Txn(Txn),
 }
@@ -41,9 +44,15 @@ pub(super) struct Serve {
     /// Where records are kept: sled: or memory: (store) [default: sled:]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Health and metrics, on loopback (admin.listen) [default: 127.0.0.1:9644]
+    /// Health, metrics, transactions over HTTP (admin.listen) [default: 127.0.0.1:9644]
     #[arg(long, value_name = "HOST:PORT")]
     admin_listen: Option<String>,
+    /// File with the token that callers of the admin port must show (admin.token.file)
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<String>,
+    /// Let callers of the admin port inject faults (enable.faults)
+    #[arg(long)]
+    enable_faults: bool,
     /// Local directory of the index (index.dir) [default: index in the data directory]
     #[arg(long, value_name = "DIR")]
     index_dir: Option<String>,
@@ -95,6 +104,11 @@ impl Serve {
             ("--broker-id", "node.id", &self.broker_id),
             ("--store", "store", &self.store),
             ("--admin-listen", "admin.listen", &self.admin_listen),
+            (
+                "--admin-token-file",
+                "admin.token.file",
+                &self.admin_token_file,
+            ),
             ("--index-dir", "index.dir", &self.index_dir),
             ("--log-format", "logging.format", &self.log_format),
             ("--log", "logging.filter", &self.log),
@@ -102,6 +116,9 @@ impl Serve {
             if let Some(value) = value {
                 settings.set(key, value, Origin::Flag(flag));
             }
+        }
+        if self.enable_faults {
+            settings.set("enable.faults", "true", Origin::Flag("--enable-faults"));
         }
         Ok(settings)
     }

@@ -9,6 +9,7 @@ mod client;
 mod group;
 mod logging;
 mod output;
+mod store;
 mod topics;
 mod txn;
 
@@ -33,6 +34,7 @@ pub(crate) fn run() -> ExitCode {
     let arguments = match Arguments::parse().command() {
         Command::Serve(serve) => serve,
         Command::Group(group) => return ask(group.run()),
+        Command::Store(store) => return output::finish(store.run()),
         Command::Txn(txn) => return ask(txn.run()),
     };
     let configured = arguments.settings(std::env::vars()).and_then(|settings| {

@@ -14,8 +14,8 @@ A value comes from, in this order: a flag of the command, the environment, the f
 
 - Flags: `--override key=value`, any number of times, and the short forms `--data-dir` (`log.dirs`),
   `--index-dir` (`index.dir`), `--broker-id` (`node.id`), `--store` (`store`), `--admin-listen`
-  (`admin.listen`), `--log-format` (`logging.format`) and `--log` (`logging.filter`), which win over
-  `--override`.
+  (`admin.listen`), `--admin-token-file` (`admin.token.file`), `--enable-faults` (`enable.faults`),
+  `--log-format` (`logging.format`) and `--log` (`logging.filter`), which win over `--override`.
 - Environment: `FENCEPOST_LOG_DIRS` sets `log.dirs`; `KAFKA_LOG_DIRS` does too, as in Kafka's image:
   `_` is a dot, `__` an underscore, `___` a hyphen. `FENCEPOST_` wins over `KAFKA_`.
 - File: `fencepost serve CONFIG`. A name that ends in `.properties` is read in Java's form,

@@ -8,11 +8,7 @@ pub(super) const PLAINTEXT: &str = "only plaintext listeners are served";
 
 /// Families of keys that are known and have no effect, by prefix.
 pub(super) const FAMILIES: &[(&str, &str)] = &[
-    (
-        "log.retention.",
-        "nothing is deleted by age or size yet: topics keep every record",
-    ),
-    ("log.roll.", "journal files are closed by size alone"),
+    ("log.roll.jitter.", "segments have no files of their own"),
     ("log.flush.", "`flush.policy` says when a batch is durable"),
     ("log.cleaner.", "there is no compaction yet"),
     ("log.index.", "the index has no files of Kafka's form"),

@@ -2,12 +2,13 @@
 //!
 //! Kafka's keys keep Kafka's names, and its defaults unless the row says otherwise.
 
+mod groups;
 mod lookup;
+mod retention;
 mod txns;
+mod unused;
 
 pub use lookup::{closest, find, ignored_because};
-
-use super::ignored::{NO_CLASSES, NO_RECOMPRESSION, NO_THREADS, PLAINTEXT};
 
 /// What a value may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +73,6 @@ const MILLIS: Kind = Kind::Int {
     min: 1,
     max: i64::MAX,
 };
-const GROUP_MILLIS: Kind = Kind::Int {
-    min: 0,
-    max: i32::MAX as i64,
-};
 const COUNT: Kind = Kind::Int {
     min: 1,
     max: i32::MAX as i64,
@@ -105,7 +102,14 @@ const fn ignored(name: &'static str, why: &'static str) -> Key {
 
 /// Every key with a row of its own, in the order of the docs.
 pub fn all() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(txns::KEYS)
+    let tables = [
+        KEYS,
+        retention::KEYS,
+        groups::KEYS,
+        txns::KEYS,
+        unused::KEYS,
+    ];
+    tables.into_iter().flatten()
 }
 
 const KEYS: &[Key] = &[
@@ -148,7 +152,19 @@ const KEYS: &[Key] = &[
         "admin.listen",
         Kind::Text,
         "127.0.0.1:9644",
-        "Health and metrics over HTTP. Loopback only: it has no authentication.",
+        "Health, metrics and transactions over HTTP. Another address than loopback needs a token.",
+    ),
+    used(
+        "admin.token.file",
+        Kind::Text,
+        "",
+        "A file with the token, 16 to 1024 bytes, that callers of the admin port must show.",
+    ),
+    used(
+        "enable.faults",
+        Kind::Bool,
+        "false",
+        "Lets callers of the admin port inject faults. For tests.",
     ),
     Key {
         aliases: &["log.dir", "data.dir"],
@@ -280,50 +296,6 @@ const KEYS: &[Key] = &[
         "How often that is looked for.",
     ),
     used(
-        "group.initial.rebalance.delay.ms",
-        GROUP_MILLIS,
-        "3000",
-        "How long the first members of an empty group wait for others, again with each that comes, \
-         up to their rebalance timeout.",
-    ),
-    used(
-        "group.min.session.timeout.ms",
-        GROUP_MILLIS,
-        "6000",
-        "Shortest session timeout that a member may ask for.",
-    ),
-    used(
-        "group.max.session.timeout.ms",
-        GROUP_MILLIS,
-        "1800000",
-        "Longest session timeout that a member may ask for.",
-    ),
-    used(
-        "group.max.size",
-        COUNT,
-        "2147483647",
-        "Members of a group; more are refused.",
-    ),
-    used(
-        "offset.metadata.max.bytes",
-        COUNT,
-        "4096",
-        "Longest metadata of a committed offset, bytes.",
-    ),
-    used(
-        "offsets.retention.minutes",
-        COUNT,
-        "10080",
-        "How long offsets are kept when a group has no members, or does not consume the topic any \
-         more; of a group that never had members, since their commit.",
-    ),
-    used(
-        "offsets.retention.check.interval.ms",
-        MILLIS,
-        "600000",
-        "How often that is looked for.",
-    ),
-    used(
         "fetch.max.bytes",
         Kind::Int {
             min: 1024,
@@ -421,68 +393,5 @@ const KEYS: &[Key] = &[
         Kind::Text,
         "info",
         "What is logged, in the form `level` or `target=level,...`.",
-    ),
-    ignored(
-        "log.segment.bytes",
-        "records lie in a journal of all partitions, whose files `journal.segment.bytes` sizes",
-    ),
-    ignored(
-        "default.replication.factor",
-        "the store replicates or does not; topics report one replica per live broker",
-    ),
-    ignored(
-        "min.insync.replicas",
-        "an acknowledgement already means what `flush.policy` says",
-    ),
-    ignored("delete.topic.enable", "topics can always be deleted"),
-    ignored(
-        "inter.broker.listener.name",
-        "brokers do not connect to each other",
-    ),
-    ignored(
-        "security.inter.broker.protocol",
-        "brokers do not connect to each other",
-    ),
-    ignored("process.roles", "every broker can be the controller"),
-    ignored(
-        "authorizer.class.name",
-        "there are no access rules: every client may do everything",
-    ),
-    ignored(
-        "queued.max.requests",
-        "`queued.max.request.bytes` bounds what waits",
-    ),
-    ignored("background.threads", NO_THREADS),
-    ignored("compression.gzip.level", NO_RECOMPRESSION),
-    ignored("compression.lz4.level", NO_RECOMPRESSION),
-    ignored("compression.zstd.level", NO_RECOMPRESSION),
-    ignored("broker.rack", "there are no replicas to place"),
-    ignored("reserved.broker.max.id", "node ids are always given"),
-    ignored("broker.id.generation.enable", "node ids are always given"),
-    ignored(
-        "unclean.leader.election.enable",
-        "there is no replica that could lag",
-    ),
-    ignored("metric.reporters", "metrics are served on the admin port"),
-    ignored(
-        "request.timeout.ms",
-        "there are no requests between brokers",
-    ),
-    ignored("create.topic.policy.class.name", NO_CLASSES),
-    ignored("alter.config.policy.class.name", NO_CLASSES),
-    ignored("principal.builder.class", NO_CLASSES),
-    ignored("connection.failed.authentication.delay.ms", PLAINTEXT),
-    ignored("connections.max.reauth.ms", PLAINTEXT),
-    ignored(
-        "max.connection.creation.rate",
-        "connections are limited by number only",
-    ),
-    ignored(
-        "max.connections.per.ip.overrides",
-        "one limit holds for every address",
-    ),
-    ignored(
-        "max.request.partition.size.limit",
-        "requests are limited by bytes",
     ),
 ];

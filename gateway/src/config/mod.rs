@@ -7,6 +7,7 @@ pub mod docs;
 mod ignored;
 pub mod keys;
 mod listeners;
+mod retention;
 mod settings;
 mod sources;
 
@@ -21,6 +22,7 @@ use coordinator::service::groups::{GroupConfig, OffsetConfig};
 use coordinator::service::txns::TxnConfig;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::FlushPolicy;
+use store_adapter::volume::Reserve;
 
 pub use self::listeners::{Endpoint, ListenerConfig};
 pub use self::settings::{ConfigError, Origin, Setting, Settings};
@@ -49,8 +51,12 @@ pub struct Config {
     pub broker_id: BrokerId,
     /// `listeners` with what clients are told; at least one.
     pub listeners: Vec<ListenerConfig>,
-    /// `admin.listen`; a loopback address.
+    /// `admin.listen`; a loopback address where there is no token.
     pub admin: SocketAddr,
+    /// What `admin.token.file` has.
+    pub admin_token: Option<admin_api::Token>,
+    /// `enable.faults`.
+    pub enable_faults: bool,
     /// `log.dirs`: the volume.
     pub data_dir: PathBuf,
     /// `index.dir`.
@@ -61,6 +67,8 @@ pub struct Config {
     pub flush: FlushPolicy,
     /// `journal.segment.bytes`.
     pub journal_segment_bytes: u64,
+    /// `journal.reserved.bytes`.
+    pub reserve: Reserve,
     /// What the broker's services use.
     pub broker: BrokerConfig,
     /// Limits of connections.
@@ -88,6 +96,7 @@ impl Config {
         settings.check()?;
         let millis = |key| settings.number(key).map(Duration::from_millis);
         let (store, data_dir) = store(settings)?;
+        let admin_token = admin_token(settings)?;
         let index_dir = match settings.get("index.dir").value.as_str() {
             "" => data_dir.join("index"),
             given => PathBuf::from(given),
@@ -95,7 +104,9 @@ impl Config {
         Ok(Self {
             broker_id: BrokerId(settings.number("node.id")?),
             listeners: listeners::listeners(settings, hostname)?,
-            admin: admin(settings)?,
+            admin: admin(settings, admin_token.is_some())?,
+            admin_token,
+            enable_faults: settings.is("enable.faults"),
             data_dir,
             index_dir,
             store,
@@ -104,6 +115,10 @@ impl Config {
                 _ => FlushPolicy::Fsync,
             },
             journal_segment_bytes: settings.number("journal.segment.bytes")?,
+            reserve: match settings.number::<i64>("journal.reserved.bytes")? {
+                0 => Reserve::None,
+                bytes => u64::try_from(bytes).map_or(Reserve::Part, Reserve::Bytes),
+            },
             broker: broker(settings)?,
             limits: Limits {
                 connections: settings.number("max.connections")?,
@@ -154,7 +169,7 @@ impl Endpoint {
 
 fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
     Ok(BrokerConfig {
-        settings: Arc::new(settings.clone()),
+        settings: Arc::new(retention::shown(settings)?),
         num_partitions: settings.number("num.partitions")?,
         auto_create_topics: settings.is("auto.create.topics.enable"),
         fetch_max_bytes: settings.number("fetch.max.bytes")?,
@@ -174,7 +189,11 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
             compact: false,
             unpack: settings.get("validate").value == "full",
+            retention: retention::rules(settings)?,
         },
+        retention_check_interval: Duration::from_millis(
+            settings.number("log.retention.check.interval.ms")?,
+        ),
         txns: TxnConfig {
             max_timeout_ms: settings.number("transaction.max.timeout.ms")?,
             expiration_ms: settings.number("transactional.id.expiration.ms")?,
@@ -256,7 +275,22 @@ fn queued_bytes(settings: &Settings, key: &str) -> Result<usize, ConfigError> {
     bytes.ok_or_else(|| settings.refuse(key, "-1 or at least 1048576"))
 }
 
-fn admin(settings: &Settings) -> Result<SocketAddr, ConfigError> {
+/// The token in the file that is named. It is not shown, wherever it comes from.
+fn admin_token(settings: &Settings) -> Result<Option<admin_api::Token>, ConfigError> {
+    let refuse = |why: String| settings.refuse("admin.token.file", why);
+    let path = settings.get("admin.token.file").value;
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| refuse(format!("a file with a token ({error})")))?;
+    let token = admin_api::Token::new(&text);
+    token
+        .map(Some)
+        .map_err(|why| refuse(format!("a file with a token ({why})")))
+}
+
+fn admin(settings: &Settings, has_token: bool) -> Result<SocketAddr, ConfigError> {
     let refuse = |why: &str| settings.refuse("admin.listen", why);
     let text = settings.get("admin.listen").value;
     let address = text
@@ -264,9 +298,10 @@ fn admin(settings: &Settings) -> Result<SocketAddr, ConfigError> {
         .ok()
         .and_then(|mut addresses| addresses.next())
         .ok_or_else(|| refuse("HOST:PORT"))?;
-    if !address.ip().to_canonical().is_loopback() {
+    if !has_token && !address.ip().to_canonical().is_loopback() {
         return Err(refuse(
-            "a loopback address, such as 127.0.0.1:9644: the admin port has no authentication",
+            "a loopback address, such as 127.0.0.1:9644; any other needs --admin-token-file: \
+             without it the admin port has no authentication",
         ));
     }
     Ok(address)

@@ -83,7 +83,13 @@ fn wrong_values_say_which_where_and_what_is_allowed() {
         (
             "admin.listen",
             "0.0.0.0:9644",
-            "a loopback address, such as 127.0.0.1:9644: the admin port has no authentication",
+            "a loopback address, such as 127.0.0.1:9644; any other needs --admin-token-file: \
+             without it the admin port has no authentication",
+        ),
+        (
+            "admin.token.file",
+            "/nowhere/at/all",
+            "a file with a token (No such file or directory (os error 2))",
         ),
     ] {
         let error = config(&[(key, value)]).unwrap_err().to_string();
@@ -138,7 +144,7 @@ fn warnings_name_the_reason_or_the_likely_meaning_once() {
     for _ in 0..2 {
         for key in [
             "process.roles",
-            "log.retention.hours",
+            "log.roll.jitter.ms",
             "num.partition",
             "no.such.thing",
         ] {
@@ -147,8 +153,7 @@ fn warnings_name_the_reason_or_the_likely_meaning_once() {
     }
     let expected = [
         "process.roles (file f line 3) is ignored because every broker can be the controller",
-        "log.retention.hours (file f line 3) is ignored because nothing is deleted by age or size \
-         yet: topics keep every record",
+        "log.roll.jitter.ms (file f line 3) is ignored because segments have no files of their own",
         "num.partition (file f line 3) is not a known key; did you mean num.partitions?",
         "no.such.thing (file f line 3) is not a known key",
     ];

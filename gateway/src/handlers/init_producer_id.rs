@@ -24,11 +24,11 @@ pub(crate) fn handle(
     context: &RequestContext,
     request: &InitProducerIdRequest,
 ) -> Staged<ApiResponse> {
+    if is_half_a_claim(request) {
+        return Staged::Now(answer(Err(ResponseError::InvalidRequest)));
+    }
     let broker = broker.clone();
     let Some(id) = &request.transactional_id else {
-        if is_half_a_claim(request) {
-            return Staged::Now(answer(Err(ResponseError::InvalidRequest)));
-        }
         return Staged::Later(Box::pin(async move {
             let fresh = broker.producer_ids().next_id().await.map(|pid| Session {
                 pid,

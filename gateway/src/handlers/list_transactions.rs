@@ -94,7 +94,7 @@ fn states(names: &[StrBytes]) -> (Option<BTreeSet<TxnState>>, Vec<StrBytes>) {
 }
 
 /// The pattern, which a whole id must match; `None` for the empty one.
-fn pattern(pattern: &str) -> Result<Option<Regex>, ResponseError> {
+pub(crate) fn pattern(pattern: &str) -> Result<Option<Regex>, ResponseError> {
     if pattern.is_empty() {
         return Ok(None);
     }

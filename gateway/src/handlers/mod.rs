@@ -29,7 +29,7 @@ mod leave_group;
 mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
-mod list_transactions;
+pub(crate) mod list_transactions;
 mod metadata;
 mod new_offsets;
 mod offset_commit;

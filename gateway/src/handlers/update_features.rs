@@ -19,7 +19,6 @@ use crate::error_code;
 use crate::features::Features;
 
 const UPGRADE: i8 = 1;
-const SAFE_DOWNGRADE: i8 = 2;
 const UNSAFE_DOWNGRADE: i8 = 3;
 
 pub(crate) fn handle(
@@ -31,7 +30,7 @@ pub(crate) fn handle(
     Staged::Later(Box::pin(async move {
         let features = broker.features();
         let mut updates = request.feature_updates.iter();
-        if let Some(why) = updates.find_map(|update| refusal(update, version, &features)) {
+        if let Some(why) = updates.find_map(|update| refusal(update, &features)) {
             return refused(ResponseError::InvalidUpdateVersion, why);
         }
         if !request.validate_only {
@@ -70,13 +69,10 @@ fn done(feature: &StrBytes) -> UpdatableFeatureResult {
 }
 
 /// Why an update is refused.
-fn refusal(update: &FeatureUpdateKey, version: i16, features: &Features) -> Option<String> {
+fn refusal(update: &FeatureUpdateKey, features: &Features) -> Option<String> {
     let (name, level) = (&update.feature, update.max_version_level);
-    let kind = match version {
-        0 if update.allow_downgrade => SAFE_DOWNGRADE,
-        0 => UPGRADE,
-        _ => update.upgrade_type,
-    };
+    // Version 0 says otherwise that it may downgrade, and Kafka does not hear it.
+    let kind = update.upgrade_type;
     let why = match features.table.iter().find(|row| *row.name == **name) {
         None => "This broker does not support the feature.".to_owned(),
         Some(_) if !(UPGRADE..=UNSAFE_DOWNGRADE).contains(&kind) => {
@@ -112,31 +108,29 @@ mod tests {
             }],
             epoch: 0,
         };
-        let refuses = |name: &str, level: i16, kind: i8, version: i16| {
+        let refuses = |name: &str, level: i16, kind: i8| {
             let mut update = FeatureUpdateKey::default();
             update.feature = StrBytes::from_string(name.to_owned());
             update.max_version_level = level;
             update.upgrade_type = kind;
-            update.allow_downgrade = kind != UPGRADE;
-            refusal(&update, version, &features).is_some()
+            refusal(&update, &features).is_some()
         };
-        for version in 0..=2 {
-            for (level, kind, refused) in [
-                (2, UPGRADE, false),
-                (2, SAFE_DOWNGRADE, true),
-                (1, UPGRADE, false),
-                (1, SAFE_DOWNGRADE, false),
-                (0, UPGRADE, true),
-                (0, SAFE_DOWNGRADE, false),
-                (0, UNSAFE_DOWNGRADE, false),
-                (3, UPGRADE, true),
-                (-1, SAFE_DOWNGRADE, true),
-            ] {
-                let got = refuses("f", level, kind, version);
-                assert_eq!(got, refused, "{level} by {kind}, v{version}");
-            }
-            assert!(refuses("g", 1, UPGRADE, version));
+        let safe_downgrade = 2;
+        for (level, kind, refused) in [
+            (2, UPGRADE, false),
+            (2, safe_downgrade, true),
+            (1, UPGRADE, false),
+            (1, safe_downgrade, false),
+            (0, UPGRADE, true),
+            (0, safe_downgrade, false),
+            (0, UNSAFE_DOWNGRADE, false),
+            (3, UPGRADE, true),
+            (-1, safe_downgrade, true),
+            (1, 0, true),
+            (1, 4, true),
+        ] {
+            assert_eq!(refuses("f", level, kind), refused, "{level} by {kind}");
         }
-        assert!(refuses("f", 1, 0, 1) && refuses("f", 1, 4, 2));
+        assert!(refuses("g", 1, UPGRADE));
     }
 }

@@ -158,7 +158,7 @@ fn admin(response: &ApiResponse, visit: &mut impl FnMut(i16)) {
 
 /// Kafka's name of an error, as `NOT_COORDINATOR`; `UNKNOWN` for a number without a name, so that
 /// the label stays bounded.
-pub(super) fn name(code: i16) -> String {
+pub(crate) fn name(code: i16) -> String {
     match ResponseError::try_from_code(code) {
         None | Some(ResponseError::Unknown(_)) => "UNKNOWN".to_owned(),
         Some(error) => upper_snake(&format!("{error:?}")),

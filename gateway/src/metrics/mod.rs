@@ -21,6 +21,9 @@ use store_adapter::journal::JournalCounters;
 use store_adapter::store::StoreError;
 
 use crate::api::{ApiResponse, api_table};
+use crate::txns::history::HistoryCounters;
+
+pub(crate) use errors::name as error_name;
 
 type Label = (&'static str, &'static str);
 type ErrorLabels = [(&'static str, String); 2];
@@ -54,6 +57,7 @@ pub struct Metrics {
     pub condition: ConditionGauges,
     journal: Option<JournalMetrics>,
     offsets: OffsetMetrics,
+    history: HistoryMetrics,
 }
 
 /// What of the broker serves, brought up to date when it is shown.
@@ -179,6 +183,8 @@ pub struct Sources {
     pub journal: Option<Arc<JournalCounters>>,
     /// Of the offsets of groups.
     pub offsets: Arc<OffsetCounters>,
+    /// Of the history of transactions.
+    pub history: Arc<HistoryCounters>,
 }
 
 impl Sources {
@@ -191,6 +197,31 @@ impl Sources {
             store_refusals: Arc::default(),
             journal: None,
             offsets: Arc::default(),
+            history: Arc::default(),
+        }
+    }
+}
+
+/// Copies of [`HistoryCounters`], brought up to date when they are shown.
+#[derive(Debug)]
+struct HistoryMetrics {
+    source: Arc<HistoryCounters>,
+    lost: Family<[Label; 1], Counter>,
+}
+
+impl HistoryMetrics {
+    fn new(source: &Arc<HistoryCounters>, r: &mut Registry) -> Self {
+        let lost = Family::default();
+        let help = "Transitions of transactional ids that the history does not have";
+        r.register("txn_history_lost", help, lost.clone());
+        let source = Arc::clone(source);
+        Self { source, lost }
+    }
+
+    fn refresh(&self) {
+        let HistoryCounters { dropped, failed } = &*self.source;
+        for (cause, count) in [("queue", dropped), ("volume", failed)] {
+            copy(count, &self.lost.get_or_create_owned(&[("cause", cause)]));
         }
     }
 }
@@ -311,6 +342,7 @@ impl Metrics {
                 ),
             }),
             offsets: OffsetMetrics::new(&sources.offsets, r),
+            history: HistoryMetrics::new(&sources.history, r),
             apis,
             unknown_api,
             errors,
@@ -344,6 +376,7 @@ impl Metrics {
             journal.refresh();
         }
         self.offsets.refresh();
+        self.history.refresh();
         let mut text = String::new();
         text::encode(&mut text, &self.registry)?;
         Ok(text)
@@ -428,6 +461,7 @@ mod tests {
         let journal = sources.journal.as_ref().unwrap();
         journal.syncs.store(4, Ordering::Relaxed);
         sources.offsets.writes.store(5, Ordering::Relaxed);
+        sources.history.dropped.store(6, Ordering::Relaxed);
         let denied = ApiVersionsResponse::default().with_error_code(35);
         metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
         metrics.count_errors(&ApiResponse::Metadata(Box::default()));
@@ -441,6 +475,7 @@ mod tests {
             "fencepost_durability_info{flush_policy=\"fsync\",store=\"sled\"} 1",
             "fencepost_journal_syncs_total 4",
             "fencepost_offset_writes_total 5",
+            "fencepost_txn_history_lost_total{cause=\"queue\"} 6",
             "# EOF",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");

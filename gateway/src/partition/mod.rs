@@ -19,6 +19,7 @@ mod lane;
 mod marker;
 mod open;
 mod read;
+mod retention;
 mod snapshot;
 #[cfg(test)]
 mod testing;
@@ -46,6 +47,7 @@ pub use guard::{Guard, Opening};
 pub use lane::Lane;
 pub use marker::Marker;
 pub use read::{Isolation, ListedOffset, ReadOutcome};
+pub use retention::{Held, Judge, RetentionRules};
 pub use snapshot::{PartitionSnapshot, SnapshotFiles};
 pub use trim::TrimError;
 

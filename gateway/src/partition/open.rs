@@ -102,6 +102,11 @@ impl Partition {
         producers.trim(log.bounds.start);
         let from = producers.log_end_offset().max(log.bounds.start);
         let end = log.bounds.end;
+        let from = if planted(Fault::WindowNotReplayed) {
+            end
+        } else {
+            from
+        };
         each_meta(store, id, from, end, |meta| producers.replay(&meta)).await?;
         Ok((producers, log.bounds))
     }

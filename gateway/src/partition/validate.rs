@@ -12,6 +12,8 @@ use store_adapter::blob::{Batches, BlobError, single_batch as split};
 use store_adapter::compression::{UNPACKED_MAX, UnpackError, unpack};
 use store_adapter::records::{RecordError, Records};
 
+use super::RetentionRules;
+
 /// First version of Produce that has zstd.
 const ZSTD_FROM: i16 = 7;
 /// zstd is the last codec that is defined.
@@ -44,6 +46,8 @@ pub struct TopicRules {
     pub compact: bool,
     /// `validate` is full: compressed batches are unpacked and their records looked at.
     pub unpack: bool,
+    /// When records go.
+    pub retention: RetentionRules,
 }
 
 impl Default for TopicRules {
@@ -56,6 +60,7 @@ impl Default for TopicRules {
             timestamp_after_max_ms: 3_600_000,
             compact: false,
             unpack: false,
+            retention: RetentionRules::default(),
         }
     }
 }

@@ -146,18 +146,18 @@ keys! {
         "Whether records in tiered storage go when it is switched off.";
     "remote.storage.enable" Boolean "false" None, ANYHOW,
         "Whether older records move to tiered storage.";
-    "retention.bytes" Long "-1" Some("log.retention.bytes"), ANYHOW,
+    "retention.bytes" Long "-1" Some("log.retention.bytes"), Use::Rules(served::retention_bytes),
         "Size of a partition beyond which its oldest records go; -1 is no limit.";
-    "retention.ms" Long "604800000" None, Use::Fixed(Some("-1")),
-        "Age beyond which records go; -1 is no limit. Nothing is deleted by age yet.";
-    "segment.bytes" Int "1073741824" Some("log.segment.bytes"), ANYHOW,
-        "Size of a log file; here journal.segment.bytes sizes the files of all topics.";
+    "retention.ms" Long "604800000" Some("log.retention.ms"), Use::Rules(served::retention_ms),
+        "Age beyond which records go, by their timestamps; -1 is no limit.";
+    "segment.bytes" Int "1073741824" Some("log.segment.bytes"), Use::Rules(served::segment_bytes),
+        "Size of a segment, which goes as a whole; journal.segment.bytes sizes the files.";
     "segment.index.bytes" Int "10485760" Some("log.index.size.max.bytes"), ANYHOW,
         "Size of an index file.";
     "segment.jitter.ms" Long "0" None, ANYHOW,
         "Random part of the time after which a file is closed.";
-    "segment.ms" Long "604800000" None, ANYHOW,
-        "Time after which a file is closed.";
+    "segment.ms" Long "604800000" Some("log.roll.ms"), Use::Rules(served::segment_ms),
+        "How far the timestamps of a segment reach.";
     "unclean.leader.election.enable" Boolean "false" Some("unclean.leader.election.enable"), ANYHOW,
         "Whether a replica that lacks records may lead.";
 }

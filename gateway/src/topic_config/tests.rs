@@ -35,10 +35,25 @@ fn accepted_configs_take_effect() {
 }
 
 #[test]
+fn retention_takes_what_kafka_takes() {
+    let with = |name, value| with(name, value).unwrap().retention;
+    assert_eq!(with("retention.ms", "-1").retention_ms, -1);
+    assert_eq!(with("retention.ms", "0").retention_ms, 0);
+    assert_eq!(with("retention.bytes", "5").retention_bytes, 5);
+    assert_eq!(with("retention.bytes", "-9").retention_bytes, -1);
+    assert_eq!(with("segment.bytes", "1048576").segment_bytes, 1_048_576);
+    assert_eq!(with("segment.ms", "1").segment_ms, 1);
+}
+
+#[test]
 fn what_has_no_effect_is_refused() {
     for (name, value) in [
-        ("retention.ms", "1000"),
         ("retention.ms", "-2"),
+        ("retention.bytes", "many"),
+        ("segment.bytes", "1048575"),
+        ("segment.bytes", "2147483648"),
+        ("segment.ms", "0"),
+        ("segment.jitter.ms", "1"),
         ("cleanup.policy", "compact"),
         ("cleanup.policy", ""),
         ("compression.type", "gzip"),
@@ -59,7 +74,6 @@ fn every_default_is_accepted_and_changes_nothing() {
     for key in TOPIC_KEYS {
         assert_eq!(with(key.name, key.default), Ok(TopicRules::default()));
     }
-    assert_eq!(with("retention.ms", "-1"), Ok(TopicRules::default()));
     assert_eq!(
         with("min.cleanable.dirty.ratio", "0.50"),
         Ok(TopicRules::default())

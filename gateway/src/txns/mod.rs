@@ -1,6 +1,8 @@
 //! What carries out the decisions of the transaction coordinator on this broker: markers into the
 //! partitions it leads, decisions of staged offsets, fences, the queues of other brokers, history.
 
+pub mod history;
+pub mod hold;
 mod homes;
 mod markers;
 mod passes;
@@ -9,7 +11,6 @@ mod verify;
 
 use std::sync::Arc;
 
-use coordinator::machine::txn::Transition;
 use coordinator::service::fences::Fences;
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::service::txns::{HistorySink, TxnPorts};
@@ -21,7 +22,12 @@ pub use self::queue::QueuePasses;
 pub(crate) use self::verify::{Candidate, Unverified, Verification, verify};
 
 /// The ports of a broker.
-pub fn ports(ids: Arc<ProducerIds>, fences: Fences, passes: &QueuePasses) -> TxnPorts {
+pub fn ports(
+    ids: Arc<ProducerIds>,
+    fences: Fences,
+    passes: &QueuePasses,
+    history: Arc<dyn HistorySink>,
+) -> TxnPorts {
     TxnPorts {
         ids,
         homes: passes.homes.clone(),
@@ -29,14 +35,6 @@ pub fn ports(ids: Arc<ProducerIds>, fences: Fences, passes: &QueuePasses) -> Txn
         groups: Arc::new(passes.offsets.clone()),
         fences: Arc::new(fences),
         queue: Arc::new(passes.queues.clone()),
-        history: Arc::new(Unwired),
+        history,
     }
-}
-
-/// Carries nothing out.
-#[derive(Debug)]
-struct Unwired;
-
-impl HistorySink for Unwired {
-    fn record(&self, _: u32, _: &str, _: &Transition) {}
 }

@@ -70,7 +70,10 @@ macro_rules! store_conformance {
                     zombie_is_fenced, epochs_only_grow, other_owner_fences,
                     lower_owner_is_refused, names_of_errors,
                 ];
-                space: [trim, delete_and_create_again, shards_are_apart, space_is_given_back];
+                space: [
+                    trim, delete_and_create_again, shards_are_apart, space_is_given_back,
+                    pieces_and_sizes,
+                ];
                 crash: [
                     reopen_after_close, acked_survives_kill, acked_survives_power_cut,
                     kill_restart_work_power_cut, trim_survives_kill,

@@ -91,6 +91,48 @@ pub async fn shards_are_apart(harness: &dyn Harness) {
     assert_eq!((list.len(), list[0].shard), (1, SHARD));
 }
 
+/// Pieces cover the log from where they are asked for, in order, with their bytes and times; the
+/// size falls with a trim.
+pub async fn pieces_and_sizes(harness: &dyn Harness) {
+    let mut world = World::with_log(harness).await;
+    assert_eq!(world.store.pieces(first(), 0, 1).await, Ok(Vec::new()));
+    assert_eq!(world.store.size(first()), Some(0));
+    for n in 0..30_i64 {
+        let batch = batch_of(2, 30_000, 1000 + n, 1);
+        world.submit(first(), 2 * n, &batch).await.unwrap();
+    }
+    for round in 0..2 {
+        let size = world.store.size(first()).unwrap();
+        assert!((900_000..920_000).contains(&size), "{size}");
+        for from in [0, 1, 31, 59] {
+            let all = world.store.pieces(first(), from, u64::MAX).await.unwrap();
+            let mut next = from;
+            for piece in &all {
+                assert!(piece.base == next && piece.last >= piece.base, "{piece:?}");
+                assert_eq!(piece.last % 2, 1, "{piece:?}");
+                assert_eq!(piece.max_timestamp, 1000 + piece.last / 2);
+                next = piece.last + 1;
+            }
+            assert_eq!(next, 60);
+            let bytes: u64 = all.iter().map(|piece| piece.bytes).sum();
+            assert!(from > 0 || bytes == size, "{bytes}");
+            let some = world.store.pieces(first(), from, 100_000).await.unwrap();
+            assert!(all.starts_with(&some) && !some.is_empty());
+        }
+        let end = world.store.pieces(first(), 60, 1).await;
+        assert_eq!(end, Ok(Vec::new()));
+        assert!(world.store.pieces(first(), 61, 1).await.is_err());
+        if round == 0 {
+            world = world.reopened().await;
+        }
+    }
+    world.trim(first(), 30).await.unwrap();
+    let size = world.store.size(first()).unwrap();
+    assert!((440_000..520_000).contains(&size), "{size}");
+    let out = world.store.pieces(first(), 29, 1).await;
+    assert_eq!(out, Err(StoreError::OutOfRange { start: 30, end: 60 }));
+}
+
 /// Much is written and trimmed; what is live stays readable, also from closed files.
 pub async fn space_is_given_back(harness: &dyn Harness) {
     let mut world = World::with_log(harness).await;

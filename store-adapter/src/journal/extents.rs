@@ -3,13 +3,14 @@
 //! An extent is a stretch of a file that starts and ends with a frame of its log; frames of other
 //! logs may lie between. It grows while its batches follow one another in offset and it stays
 //! within [`SPAN_MAX`] bytes, so a log has at most one extent per 64 KiB of a file unless its
-//! batches are larger.
+//! batches are larger or its timestamps jump ahead.
 //!
 //! The footer of a file is a frame whose payload is, per log in order of ids: topic id,
-//! partition, number of extents (4 bytes), extents (position 8, span 4, base offset 8, last
-//! offset 8, largest timestamp 8); the number of logs (4 bytes) comes first. The payload ends with
-//! the position of the footer frame (8 bytes) and the magic `FPFOOTER`, so that it is found from
-//! the end of the file.
+//! partition, number of extents (4 bytes), extents (position 8, span 4, own bytes 4, base offset
+//! 8, last offset 8, largest timestamp 8); the number of logs (4 bytes) comes first. The payload
+//! ends with the position of the footer frame (8 bytes) and the magic `FPFOOT02`, so that it is
+//! found from the end of the file. Footers with the magic `FPFOOTER` are older and have no own
+//! bytes: the span stands for them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,8 +27,14 @@ pub(crate) const SPAN_MAX: u64 = 64 << 10;
 /// Bytes of the end of a footer, from which it is found.
 pub(crate) const TRAILER_LEN: usize = 16;
 
-const FOOTER_MAGIC: &[u8; 8] = b"FPFOOTER";
-const EXTENT_LEN: usize = 36;
+/// How far ahead of an extent's timestamps the next one may be to join it, ms: retention deletes
+/// no less than an extent.
+const JUMP_MAX_MS: i64 = 600_000;
+
+const FOOTER_MAGIC: &[u8; 8] = b"FPFOOT02";
+const OLD_FOOTER_MAGIC: &[u8; 8] = b"FPFOOTER";
+const EXTENT_LEN: usize = 40;
+const OLD_EXTENT_LEN: usize = 36;
 
 /// A stretch of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,23 +43,30 @@ pub(crate) struct Extent {
     pub(crate) position: u64,
     /// Bytes to the end of its last frame.
     pub(crate) span: u32,
+    /// Bytes of its log's frames in it.
+    pub(crate) bytes: u32,
     /// First offset.
     pub(crate) base: i64,
     /// Last offset.
     pub(crate) last: i64,
-    /// Largest timestamp, ms.
+    /// Largest timestamp, ms; of batches without one, the time of their append.
     pub(crate) max_timestamp: i64,
 }
 
 impl Extent {
     /// The extent of one append frame.
     pub(crate) fn of(frame: &Frame, position: u64) -> Self {
+        let len = FRAME_HEADER_BYTES.saturating_add(frame.payload_len);
         Self {
             position,
-            span: FRAME_HEADER_BYTES.saturating_add(frame.payload_len),
+            span: len,
+            bytes: len,
             base: frame.base,
             last: frame.last(),
-            max_timestamp: frame.max_timestamp,
+            max_timestamp: match frame.max_timestamp {
+                ..0 => frame.append_ms,
+                time => time,
+            },
         }
     }
 
@@ -64,10 +78,12 @@ impl Extent {
     /// Takes `next` in, when it continues this extent and the whole stays small enough.
     fn absorb(&mut self, next: &Self) -> bool {
         let span = next.end().saturating_sub(self.position);
-        if next.base != self.last.saturating_add(1) || span > SPAN_MAX {
+        let later = next.max_timestamp.saturating_sub(self.max_timestamp) > JUMP_MAX_MS;
+        if next.base != self.last.saturating_add(1) || span > SPAN_MAX || later {
             return false;
         }
         self.span = u32::try_from(span).unwrap_or(u32::MAX);
+        self.bytes = self.bytes.saturating_add(next.bytes);
         self.last = next.last;
         self.max_timestamp = self.max_timestamp.max(next.max_timestamp);
         true
@@ -131,6 +147,7 @@ impl FileIndex {
             for extent in extents {
                 out.put_u64(extent.position);
                 out.put_u32(extent.span);
+                out.put_u32(extent.bytes);
                 out.put_i64(extent.base);
                 out.put_i64(extent.last);
                 out.put_i64(extent.max_timestamp);
@@ -141,29 +158,38 @@ impl FileIndex {
     /// Reads the payload of a footer frame; the checksum of the frame was checked.
     pub(crate) fn decode_footer(payload: &[u8]) -> Option<Self> {
         let body = payload.len().checked_sub(TRAILER_LEN)?;
-        Self::decode(&payload[..body])
+        let old = payload.ends_with(OLD_FOOTER_MAGIC);
+        Self::decode_form(&payload[..body], old)
     }
 
     /// Reads an index that fills `bytes`. Memory is bounded by the bytes that are there.
-    pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        Self::decode_form(bytes, false)
+    }
+
+    fn decode_form(mut bytes: &[u8], old: bool) -> Option<Self> {
+        let len = if old { OLD_EXTENT_LEN } else { EXTENT_LEN };
         let mut logs = BTreeMap::new();
         for _ in 0..bytes.try_get_u32().ok()? {
             let log = get_log(&mut bytes)?;
             let count = bytes.try_get_u32().ok()? as usize;
-            if bytes.len() / EXTENT_LEN < count {
+            if bytes.len() / len < count {
                 return None;
             }
-            let extents = (0..count).map(|_| get_extent(&mut bytes));
+            let extents = (0..count).map(|_| get_extent(&mut bytes, old));
             logs.insert(log, extents.collect::<Option<Vec<Extent>>>()?);
         }
         bytes.is_empty().then_some(Self { logs })
     }
 }
 
-fn get_extent(bytes: &mut &[u8]) -> Option<Extent> {
+fn get_extent(bytes: &mut &[u8], old: bool) -> Option<Extent> {
+    let position = bytes.try_get_u64().ok()?;
+    let span = bytes.try_get_u32().ok()?;
     Some(Extent {
-        position: bytes.try_get_u64().ok()?,
-        span: bytes.try_get_u32().ok()?,
+        position,
+        span,
+        bytes: if old { span } else { bytes.try_get_u32().ok()? },
         base: bytes.try_get_i64().ok()?,
         last: bytes.try_get_i64().ok()?,
         max_timestamp: bytes.try_get_i64().ok()?,
@@ -172,8 +198,9 @@ fn get_extent(bytes: &mut &[u8]) -> Option<Extent> {
 
 /// Position of the footer frame, when the last [`TRAILER_LEN`] bytes of a file name one.
 pub(crate) fn footer_position(trailer: &[u8]) -> Option<u64> {
-    let mut position = trailer.strip_suffix(FOOTER_MAGIC.as_slice())?;
-    position.try_get_u64().ok()
+    let (mut position, magic) = trailer.split_last_chunk::<8>()?;
+    let known = magic == FOOTER_MAGIC || magic == OLD_FOOTER_MAGIC;
+    position.try_get_u64().ok().filter(|_| known)
 }
 
 /// What a log has in a closed file.
@@ -187,9 +214,21 @@ pub(crate) struct Segment {
     pub(crate) last: i64,
     /// Largest timestamp there, ms.
     pub(crate) max_timestamp: i64,
+    /// Bytes of the log's frames there.
+    pub(crate) bytes: u64,
 }
 
 impl Segment {
+    /// About how many of its bytes lie at or behind `start`.
+    pub(crate) fn bytes_from(&self, start: i64) -> u64 {
+        if start <= self.base {
+            return self.bytes;
+        }
+        let count = |from: i64| u128::try_from(self.last.saturating_sub(from) + 1).unwrap_or(0);
+        let part = u128::from(self.bytes) * count(start) / count(self.base).max(1);
+        u64::try_from(part).unwrap_or(self.bytes)
+    }
+
     /// The summary of `extents` of `file`; `None` when there are none.
     pub(crate) fn of(file: FileId, extents: &[Extent]) -> Option<Self> {
         Some(Self {
@@ -197,6 +236,7 @@ impl Segment {
             base: extents.first()?.base,
             last: extents.last()?.last,
             max_timestamp: extents.iter().map(|e| e.max_timestamp).max()?,
+            bytes: extents.iter().map(|e| u64::from(e.bytes)).sum(),
         })
     }
 }
@@ -276,6 +316,13 @@ impl LogIndex {
         files
     }
 
+    /// About how many bytes the log has from `start` on.
+    pub(crate) fn bytes_from(&self, start: i64) -> u64 {
+        let sealed = self.sealed.iter().map(|segment| segment.bytes_from(start));
+        let active = from_offset(&self.active, start).iter();
+        sealed.sum::<u64>() + active.map(|extent| u64::from(extent.bytes)).sum::<u64>()
+    }
+
     /// Whether every offset of `start..end` lies in some extent; if not, the first that does not.
     pub(crate) fn gap(&self, start: i64, end: i64) -> Option<i64> {
         let sealed = self.sealed.iter().map(|s| (s.base, s.last));
@@ -306,6 +353,7 @@ mod tests {
         Extent {
             position,
             span,
+            bytes: span,
             base,
             last,
             max_timestamp: base,
@@ -321,12 +369,68 @@ mod tests {
             extents,
             [Extent {
                 max_timestamp: 10,
+                bytes: 2000,
                 ..extent(64, 2936, 0, 19)
             }]
         );
         push(&mut extents, extent(4000, 1000, 21, 21));
         push(&mut extents, extent(4000 + 65_000, 1000, 22, 22));
         assert_eq!(extents.len(), 3);
+        let later = Extent {
+            max_timestamp: 23 + JUMP_MAX_MS,
+            ..extent(70_000, 1000, 23, 23)
+        };
+        push(&mut extents, later);
+        assert_eq!(extents.len(), 4);
+        push(&mut extents, extent(71_000, 1000, 24, 24));
+        assert_eq!(extents.len(), 4);
+    }
+
+    #[test]
+    fn a_footer_of_the_older_form_is_read() {
+        let log = LogId {
+            topic: Uuid::from_u128(7),
+            partition: 3,
+        };
+        let mut old = BytesMut::new();
+        old.put_u32(1);
+        put_log(&mut old, log);
+        old.put_u32(1);
+        old.put_u64(64);
+        old.put_u32(100);
+        for number in [5, 9, 5] {
+            old.put_i64(number);
+        }
+        old.put_u64(777);
+        old.put_slice(b"FPFOOTER");
+        let index = FileIndex::decode_footer(&old).unwrap();
+        assert_eq!(index.logs[&log], [extent(64, 100, 5, 9)]);
+        assert_eq!(footer_position(&old[old.len() - TRAILER_LEN..]), Some(777));
+    }
+
+    #[test]
+    fn the_bytes_behind_a_start_are_a_part_of_the_segment() {
+        let mut index = LogIndex {
+            active: vec![extent(64, 10, 10, 19)],
+            active_file: None,
+            ..LogIndex::default()
+        };
+        index.sealed.push_back(Segment {
+            bytes: 1000,
+            ..Segment::of(file(), &[extent(64, 10, 0, 9)]).unwrap()
+        });
+        assert_eq!(index.bytes_from(0), 1010);
+        assert_eq!(index.bytes_from(5), 510);
+        assert_eq!(index.bytes_from(10), 10);
+        assert_eq!(index.bytes_from(20), 0);
+    }
+
+    fn file() -> FileId {
+        FileId {
+            shard: crate::ids::ShardId(0),
+            epoch: crate::ids::OwnerEpoch::single(1),
+            seq: 0,
+        }
     }
 
     #[test]

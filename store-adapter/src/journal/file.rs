@@ -6,8 +6,12 @@ use crate::ids::{OwnerEpoch, ShardId};
 
 /// Bytes of a file header, and the position of the first frame.
 pub(crate) const FILE_HEADER_LEN: usize = 64;
-/// The format that this code writes, and the newest that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The newest format that this code reads.
+pub(crate) const FORMAT_VERSION: u32 = 2;
+/// The format of a file that was written in rounds, as they came.
+const VERSION_WRITTEN: u32 = 1;
+/// The format of a file that was written anew, without what nobody needs any more.
+const VERSION_REWRITTEN: u32 = 2;
 
 const MAGIC: &[u8; 8] = b"FENCEPJ1";
 
@@ -70,6 +74,9 @@ pub(crate) struct FileHeader {
     pub(crate) first_lsn: u64,
     /// Data length of the file before it in the epoch.
     pub(crate) previous_len: u64,
+    /// Of a file that was written anew: its data length before, by which its lsns are counted. It
+    /// was whole when it got its name, and nobody writes to it.
+    pub(crate) rewritten: Option<u64>,
 }
 
 /// Why a file header was not accepted.
@@ -86,14 +93,17 @@ impl FileHeader {
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(FILE_HEADER_LEN);
         out.put_slice(MAGIC);
-        out.put_u32(FORMAT_VERSION);
+        out.put_u32(match self.rewritten {
+            None => VERSION_WRITTEN,
+            Some(_) => VERSION_REWRITTEN,
+        });
         out.put_u32(self.id.shard.0);
         out.put_u32(self.id.epoch.assignment);
         out.put_u64(self.id.epoch.instance);
         out.put_u64(self.id.seq);
         out.put_u64(self.first_lsn);
         out.put_u64(self.previous_len);
-        out.put_u64(0);
+        out.put_u64(self.rewritten.unwrap_or(0));
         let crc = crc32c::crc32c(&out);
         out.put_u32(crc);
         out.freeze()
@@ -108,7 +118,7 @@ impl FileHeader {
         if version > FORMAT_VERSION {
             return Err(FileHeaderError::Newer(version));
         }
-        if crc.get_u32() != crc32c::crc32c(body) || version != FORMAT_VERSION {
+        if crc.get_u32() != crc32c::crc32c(body) || version < VERSION_WRITTEN {
             return Err(FileHeaderError::Bad);
         }
         let found = FileId {
@@ -126,6 +136,13 @@ impl FileHeader {
             id,
             first_lsn: rest.get_u64(),
             previous_len: rest.get_u64(),
+            rewritten: (version == VERSION_REWRITTEN).then(|| rest.get_u64()),
         })
+    }
+
+    /// Lsn behind the file, whose data ends at `data_end`.
+    pub(crate) fn end_lsn(&self, data_end: u64) -> u64 {
+        self.first_lsn
+            .saturating_add(self.rewritten.unwrap_or(data_end))
     }
 }

@@ -47,11 +47,24 @@ pub(crate) struct Closed {
     pub(crate) footer: bool,
 }
 
+/// Which content of a file is meant: how often it was written anew while it was known.
+type Version = (FileId, u32);
+
+/// A closed file.
+#[derive(Debug)]
+struct Known {
+    closed: Closed,
+    /// How often it was written anew.
+    version: u32,
+    /// While it takes another content's place: a handle of the one that is known.
+    held: Option<Arc<dyn VolumeFile>>,
+}
+
 /// A bounded map that forgets what was used longest ago.
 #[derive(Debug)]
 struct Recent<T> {
     clock: u64,
-    held: BTreeMap<FileId, (u64, T)>,
+    held: BTreeMap<Version, (u64, T)>,
 }
 
 impl<T: Clone> Recent<T> {
@@ -62,20 +75,20 @@ impl<T: Clone> Recent<T> {
         }
     }
 
-    fn get(&mut self, id: FileId) -> Option<T> {
+    fn get(&mut self, id: Version) -> Option<T> {
         self.clock += 1;
         let (used, value) = self.held.get_mut(&id)?;
         *used = self.clock;
         Some(value.clone())
     }
 
-    fn put(&mut self, id: FileId, value: T) {
+    fn put(&mut self, id: Version, value: T) {
         self.clock += 1;
         self.held.insert(id, (self.clock, value));
     }
 
     /// Forgets the one that was used longest ago, but not `keep`.
-    fn forget_one(&mut self, keep: FileId) -> bool {
+    fn forget_one(&mut self, keep: Version) -> bool {
         let oldest = self
             .held
             .iter()
@@ -83,6 +96,11 @@ impl<T: Clone> Recent<T> {
             .min_by_key(|(_, (used, _))| *used)
             .map(|(id, _)| *id);
         oldest.is_some_and(|id| self.held.remove(&id).is_some())
+    }
+
+    /// Forgets every content of a file.
+    fn remove(&mut self, id: FileId) {
+        self.held.retain(|(held, _), _| *held != id);
     }
 }
 
@@ -92,7 +110,7 @@ pub(crate) struct Files {
     volume: Arc<dyn Volume>,
     index: Arc<dyn IndexStore>,
     counters: Arc<JournalCounters>,
-    closed: Mutex<BTreeMap<FileId, Closed>>,
+    closed: Mutex<BTreeMap<FileId, Known>>,
     open: Mutex<Recent<Arc<dyn VolumeFile>>>,
     indexes: Mutex<Recent<Arc<FileIndex>>>,
 }
@@ -124,6 +142,11 @@ impl Files {
         self.counters.damaged(&path(id).to_string())
     }
 
+    /// What the store counts into.
+    pub(crate) fn counters(&self) -> &JournalCounters {
+        &self.counters
+    }
+
     /// The local index.
     pub(crate) fn local(&self) -> &Arc<dyn IndexStore> {
         &self.index
@@ -131,18 +154,90 @@ impl Files {
 
     /// Makes a closed file known, with its index if that is at hand.
     pub(crate) fn add(&self, id: FileId, closed: Closed, index: Option<FileIndex>) {
-        self.closed.lock().insert(id, closed);
+        let known = Known {
+            closed,
+            version: 0,
+            held: None,
+        };
+        self.closed.lock().insert(id, known);
         if let Some(index) = index {
-            self.keep_index(id, Arc::new(index));
+            self.keep_index((id, 0), Arc::new(index));
         }
+    }
+
+    /// Which content of a file readers use now; and whether another is taking its place.
+    pub(crate) fn version(&self, id: FileId) -> (u32, bool) {
+        let closed = self.closed.lock();
+        let known = closed.get(&id);
+        known.map_or((0, false), |known| (known.version, known.held.is_some()))
+    }
+
+    /// The closed files of a shard, with what is known of them, in order.
+    pub(crate) fn closed(&self, shard: ShardId) -> Vec<(FileId, Closed)> {
+        let closed = self.closed.lock();
+        let of_shard = closed.iter().filter(|(id, _)| id.shard == shard);
+        of_shard.map(|(id, known)| (*id, known.closed)).collect()
+    }
+
+    /// Bytes of a closed file; 0 when it is not known.
+    pub(crate) fn closed_len(&self, id: FileId) -> u64 {
+        let closed = self.closed.lock();
+        closed.get(&id).map_or(0, |known| known.closed.len)
+    }
+
+    /// Another content is about to take this file's name: until [`Files::swapped`] or
+    /// [`Files::kept`], readers use a handle of what is there.
+    pub(crate) async fn hold(&self, id: FileId) -> Result<(), VolumeError> {
+        let file = self.handle(id).await?;
+        match self.closed.lock().get_mut(&id) {
+            Some(known) => known.held = Some(file),
+            None => {
+                let path = path(id).to_string();
+                return Err(VolumeError::NotFound { path });
+            }
+        }
+        Ok(())
+    }
+
+    /// The other content is in place.
+    pub(crate) fn swapped(&self, id: FileId, closed: Closed, index: FileIndex) {
+        let version = {
+            let mut all = self.closed.lock();
+            let Some(known) = all.get_mut(&id) else {
+                return;
+            };
+            known.closed = closed;
+            known.version = known.version.saturating_add(1);
+            known.held = None;
+            known.version
+        };
+        self.open.lock().remove(id);
+        self.indexes.lock().remove(id);
+        self.keep_index((id, version), Arc::new(index));
+    }
+
+    /// The other content is not in place, and will not be.
+    pub(crate) fn kept(&self, id: FileId) {
+        if let Some(known) = self.closed.lock().get_mut(&id) {
+            known.held = None;
+        }
+    }
+
+    /// Whether something in the file was found damaged.
+    pub(crate) fn is_damaged(&self, id: FileId) -> bool {
+        self.counters.is_damaged(&path(id).to_string())
     }
 
     /// Keeps the handle of a file that is being written or was opened already.
     pub(crate) fn add_handle(&self, id: FileId, file: Arc<dyn VolumeFile>) {
+        self.keep_handle((id, self.version(id).0), file);
+    }
+
+    fn keep_handle(&self, version: Version, file: Arc<dyn VolumeFile>) {
         let mut open = self.open.lock();
-        open.put(id, file);
+        open.put(version, file);
         if open.held.len() > OPEN_MAX {
-            open.forget_one(id);
+            open.forget_one(version);
         }
     }
 
@@ -154,33 +249,44 @@ impl Files {
     /// Forgets a file that is gone.
     pub(crate) fn remove(&self, id: FileId) {
         self.closed.lock().remove(&id);
-        self.open.lock().held.remove(&id);
-        self.indexes.lock().held.remove(&id);
+        self.open.lock().remove(id);
+        self.indexes.lock().remove(id);
     }
 
     /// Forgets the files of a shard that was closed.
     pub(crate) fn remove_shard(&self, shard: ShardId) {
         self.closed.lock().retain(|id, _| id.shard != shard);
-        self.open.lock().held.retain(|id, _| id.shard != shard);
-        self.indexes.lock().held.retain(|id, _| id.shard != shard);
+        let other = |id: &Version| id.0.shard != shard;
+        self.open.lock().held.retain(|id, _| other(id));
+        self.indexes.lock().held.retain(|id, _| other(id));
     }
 
     /// A handle for reading.
     pub(crate) async fn handle(&self, id: FileId) -> Result<Arc<dyn VolumeFile>, VolumeError> {
-        if let Some(file) = self.open.lock().get(id) {
+        let version = {
+            let closed = self.closed.lock();
+            let known = closed.get(&id);
+            if let Some(held) = known.and_then(|known| known.held.clone()) {
+                return Ok(held);
+            }
+            (id, known.map_or(0, |known| known.version))
+        };
+        if let Some(file) = self.open.lock().get(version) {
             return Ok(file);
         }
         let file = self.volume.open(&path(id)).await?;
-        self.add_handle(id, Arc::clone(&file));
+        self.keep_handle(version, Arc::clone(&file));
         Ok(file)
     }
 
     /// The index of a closed file: kept, from its footer, or by reading the whole file.
     pub(crate) async fn index(&self, id: FileId) -> Result<Arc<FileIndex>, VolumeError> {
-        if let Some(index) = self.indexes.lock().get(id) {
+        let known = self.closed.lock().get(&id).map(|k| (k.closed, k.version));
+        let version = (id, known.map_or(0, |(_, version)| version));
+        if let Some(index) = self.indexes.lock().get(version) {
             return Ok(index);
         }
-        let Some(closed) = self.closed.lock().get(&id).copied() else {
+        let Some((closed, _)) = known else {
             let path = path(id).to_string();
             return Err(VolumeError::NotFound { path });
         };
@@ -198,11 +304,11 @@ impl Files {
             },
         };
         let index = Arc::new(index);
-        self.keep_index(id, Arc::clone(&index));
+        self.keep_index(version, Arc::clone(&index));
         Ok(index)
     }
 
-    fn keep_index(&self, id: FileId, index: Arc<FileIndex>) {
+    fn keep_index(&self, id: Version, index: Arc<FileIndex>) {
         let mut indexes = self.indexes.lock();
         indexes.put(id, index);
         let extents = |indexes: &Recent<Arc<FileIndex>>| {

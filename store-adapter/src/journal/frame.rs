@@ -9,14 +9,14 @@
 //! | at | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `FENCEPJ1` |
-//! | 8 | 4 | format version, 1; a file with a newer one is refused and not touched |
+//! | 8 | 4 | format version: 1, or 2 if the file was written anew; newer ones are refused |
 //! | 12 | 4 | shard |
 //! | 16 | 4 | owner epoch, assignment part |
 //! | 20 | 8 | owner epoch, instance part |
 //! | 28 | 8 | sequence number of the file within the owner epoch |
 //! | 36 | 8 | lsn of position 0: data bytes of all files before this one |
 //! | 44 | 8 | data length of the file before this one in the same epoch; 0 for the first |
-//! | 52 | 8 | zero |
+//! | 52 | 8 | data length before the file was written anew; 0 if it was not |
 //! | 60 | 4 | CRC-32C of bytes 0 to 59 |
 //!
 //! Frame header, 64 bytes, payload behind it:
@@ -333,6 +333,7 @@ mod tests {
             id: file(),
             first_lsn: 1 << 20,
             previous_len: 777,
+            rewritten: None,
         };
         for golden in [hex(&header.encode()), hex(&bytes)] {
             let lines: Vec<&str> = golden
@@ -383,6 +384,7 @@ mod tests {
             id: file(),
             first_lsn: 5,
             previous_len: 6,
+            rewritten: None,
         };
         let bytes = header.encode();
         assert_eq!(FileHeader::decode(file(), &bytes), Ok(header));
@@ -391,9 +393,15 @@ mod tests {
         assert_eq!(FileHeader::decode(other, &bytes), bad);
         assert_eq!(FileHeader::decode(file(), &bytes[..63]), bad);
         let mut newer = bytes.to_vec();
-        newer[11] = 2;
+        newer[11] = 3;
         let found = FileHeader::decode(file(), &newer);
-        assert_eq!(found, Err(FileHeaderError::Newer(2)));
+        assert_eq!(found, Err(FileHeaderError::Newer(3)));
+        let again = FileHeader {
+            rewritten: Some(777),
+            ..header
+        };
+        assert_eq!(FileHeader::decode(file(), &again.encode()), Ok(again));
+        assert_eq!((header.end_lsn(9), again.end_lsn(9)), (14, 782));
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub(crate) const JOBS_MAX: usize = 64;
 pub(crate) enum Job {
     /// fdatasync a file whose footer was written.
     Sync(Arc<dyn VolumeFile>),
-    /// Unlink a file that nothing needs.
-    Remove(FileId),
+    /// Unlink a file that nothing needs, once this other one is durable.
+    Remove(FileId, Option<Arc<dyn VolumeFile>>),
     /// Write a checkpoint of the local index.
     Checkpoint(Changes),
     /// Keep something in the local index.
@@ -44,13 +44,23 @@ pub(crate) async fn run(
                     tracing::warn!(%error, "a footer may not be durable");
                 }
             }
-            Job::Remove(id) => {
+            Job::Remove(id, behind) => {
+                if let Some(behind) = behind
+                    && let Err(error) = behind.sync_data().await
+                {
+                    tracing::warn!(%error, "a journal file that nothing needs stays");
+                    continue;
+                }
+                let freed = files.closed_len(id);
                 files.remove(id);
                 match files.volume().remove(&path(id)).await {
                     Err(error) if !error.is_not_found() => {
                         tracing::warn!(%error, "a journal file that nothing needs stays");
                     }
-                    _ => {}
+                    _ => {
+                        let counters = files.counters();
+                        counters.freed_bytes.fetch_add(freed, Ordering::Relaxed);
+                    }
                 }
                 apply(&*index, &[forget_file(id)]);
             }

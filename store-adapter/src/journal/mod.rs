@@ -14,10 +14,13 @@ mod frame;
 mod index;
 mod keeper;
 mod newest;
+mod offline;
 mod payload;
+mod pieces;
 mod queue;
 mod reader;
 mod recovery;
+mod rewrite;
 mod roll;
 mod round;
 mod scan;
@@ -30,6 +33,7 @@ mod table;
 mod writer;
 
 pub use index::{IndexChange, IndexError, IndexStore, MemoryIndex};
+pub use offline::{Finding, OfflineFile, OfflineLog, OfflineShard, shards};
 #[cfg(feature = "sled")]
 pub use sled_index::SledIndex;
 pub use store::JournalStore;
@@ -43,7 +47,7 @@ use parking_lot::Mutex;
 use crate::ids::BrokerId;
 use crate::store::{Durability, StoreError};
 use crate::volume::owned::OwnedError;
-use crate::volume::{SpaceWatch, VolumeError};
+use crate::volume::{Reserve, SpaceWatch, VolumeError};
 
 /// When a commit is acknowledged (`flush.policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,6 +68,12 @@ pub struct JournalCounters {
     pub rounds: AtomicU64,
     /// Bytes that they wrote, frames included.
     pub bytes: AtomicU64,
+    /// Closed journal files that were written anew without what nobody needs any more.
+    pub rewrites: AtomicU64,
+    /// Bytes that this wrote.
+    pub rewritten_bytes: AtomicU64,
+    /// Bytes of the volume that rewriting and unlinking of journal files gave back.
+    pub freed_bytes: AtomicU64,
     /// Journal files in which something was found damaged.
     damaged: Mutex<BTreeSet<String>>,
 }
@@ -75,6 +85,11 @@ impl JournalCounters {
     /// Journal files that were found damaged, by path; the first thousand.
     pub fn damaged_files(&self) -> Vec<String> {
         self.damaged.lock().iter().cloned().collect()
+    }
+
+    /// Whether a file is known to be damaged.
+    fn is_damaged(&self, path: &str) -> bool {
+        self.damaged.lock().contains(path)
     }
 
     /// Notes a damaged file; whether it was not known to be.
@@ -106,6 +121,8 @@ pub struct JournalConfig {
     pub counters: Arc<JournalCounters>,
     /// Is told when there is no space for a commit.
     pub space: Option<SpaceWatch>,
+    /// Room that appends leave on the volume. Default none.
+    pub reserve: Reserve,
 }
 
 impl Default for JournalConfig {
@@ -120,6 +137,7 @@ impl Default for JournalConfig {
             round_groups: 1024,
             counters: Arc::default(),
             space: None,
+            reserve: Reserve::None,
         }
     }
 }

@@ -5,17 +5,19 @@
 //! would look like a log that ended earlier. Its name is durable before the first frame in it is
 //! acknowledged; one replace for each file, none for a round.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::file::FileId;
 use super::files::{path, shard_dir};
-use super::owned_error;
 use super::sources::Source;
+use super::{owned_error, volume_error};
 use crate::ids::ShardId;
 use crate::store::StoreError;
-use crate::volume::VolumePath;
 use crate::volume::owned::{Claim, OwnedError};
+use crate::volume::{Volume, VolumePath};
 
 /// Largest `newest.json` that is read, bytes.
 const LEN_MAX: u64 = 4096;
@@ -50,9 +52,33 @@ pub(crate) async fn refuse_missing(
     sources: &[Source],
     base: Option<FileId>,
 ) -> Result<(), StoreError> {
+    let bytes = claim.read(&newest_path(shard), LEN_MAX).await;
+    let bytes = bytes.map_err(|error| owned_error(&error))?;
+    judge(bytes, shard, sources, base).await
+}
+
+/// The same for who only reads.
+pub(crate) async fn refuse_missing_of(
+    volume: &Arc<dyn Volume>,
+    shard: ShardId,
+    sources: &[Source],
+    base: Option<FileId>,
+) -> Result<(), StoreError> {
+    let bytes = match volume.read(&newest_path(shard), LEN_MAX).await {
+        Err(error) if error.is_not_found() => None,
+        bytes => Some(bytes.map_err(|error| volume_error(&error))?),
+    };
+    judge(bytes, shard, sources, base).await
+}
+
+async fn judge(
+    bytes: Option<Bytes>,
+    shard: ShardId,
+    sources: &[Source],
+    base: Option<FileId>,
+) -> Result<(), StoreError> {
     let target = newest_path(shard);
-    let bytes = claim.read(&target, LEN_MAX).await;
-    let Some(bytes) = bytes.map_err(|error| owned_error(&error))? else {
+    let Some(bytes) = bytes else {
         // A shard of an older version.
         return Ok(());
     };

@@ -36,14 +36,23 @@ pub(crate) enum Command {
 
 impl Command {
     fn bytes(&self) -> usize {
-        let Self::Group(ops, _) = self else {
-            return COMMAND_BYTES;
+        let ops = match self {
+            Self::Group(ops, _) => ops.len(),
+            _ => 0,
         };
-        let ops = ops.iter().map(|op| match op {
-            Op::Append(append) => append.batch.total_len() + COMMAND_BYTES,
-            Op::Trim { .. } => COMMAND_BYTES,
+        self.append_bytes() + (ops + 1) * COMMAND_BYTES
+    }
+
+    /// Bytes of the batches that it appends.
+    pub(crate) fn append_bytes(&self) -> usize {
+        let Self::Group(ops, _) = self else {
+            return 0;
+        };
+        let appends = ops.iter().map(|op| match op {
+            Op::Append(append) => append.batch.total_len(),
+            Op::Trim { .. } => 0,
         });
-        ops.sum::<usize>() + COMMAND_BYTES
+        appends.sum()
     }
 
     /// Answers that it did not happen.

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, oneshot};
 
-use super::extents::{Extent, Place, from_offset};
+use super::extents::{Extent, FileIndex, Place, from_offset};
 use super::file::{FileId, Seed};
 use super::files::{Files, path};
 use super::frame::{self, Check, FRAME_HEADER_LEN, Frame, Kind};
+use super::pieces::pieces;
 use super::queue::{Reply, answer};
 use super::shard::Log;
 use crate::ids::LogId;
-use crate::store::{Bounds, StoreError, StoredBatch};
+use crate::store::{Bounds, Piece, StoreError, StoredBatch};
 use crate::volume::VolumeError;
 
 /// Jobs that may wait for one reader; more wait where they are asked.
@@ -28,6 +29,8 @@ const READ_MIN: u64 = 64 << 10;
 const GAP_MAX: u64 = 64 << 10;
 /// Most extents that are looked at for one read.
 const EXTENTS_MAX: usize = 256;
+/// How often a read follows a place that moves.
+const RETRIES_MAX: u32 = 8;
 
 /// A range to read.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +50,8 @@ pub(crate) enum Job {
     Read(Arc<Log>, Range, Reply<Vec<StoredBatch>>),
     /// The first batch with a timestamp.
     Find(Arc<Log>, i64, Reply<Option<StoredBatch>>),
+    /// Pieces from an offset on, and how many bytes of them.
+    Pieces(Arc<Log>, i64, u64, Reply<Vec<Piece>>),
 }
 
 /// Reads until nobody can ask any more.
@@ -61,6 +66,11 @@ pub(crate) async fn run(files: Arc<Files>, mut jobs: mpsc::Receiver<Job>) {
             Job::Find(log, time, reply) => {
                 if !reply.is_closed() {
                     answer(reply, find(&files, &log, time).await);
+                }
+            }
+            Job::Pieces(log, from, bytes, reply) => {
+                if !reply.is_closed() {
+                    answer(reply, pieces(&files, &log, from, bytes).await);
                 }
             }
         }
@@ -91,7 +101,11 @@ pub(crate) fn bounds_for(log: &Log, from: i64) -> Result<Bounds, StoreError> {
     Ok(bounds)
 }
 
-async fn read(files: &Files, log: &Log, range: Range) -> Result<Vec<StoredBatch>, StoreError> {
+pub(crate) async fn read(
+    files: &Files,
+    log: &Log,
+    range: Range,
+) -> Result<Vec<StoredBatch>, StoreError> {
     let bounds = bounds_for(log, range.from)?;
     let upto = range.upto.min(bounds.end);
     let mut taken = Taken {
@@ -100,6 +114,7 @@ async fn read(files: &Files, log: &Log, range: Range) -> Result<Vec<StoredBatch>
         max_bytes: range.max_bytes,
         next: range.from,
         upto,
+        retries: 0,
     };
     while !taken.is_full() {
         match read_more(files, log, &mut taken).await {
@@ -124,6 +139,8 @@ struct Taken {
     /// The offset that the next batch must hold.
     next: i64,
     upto: i64,
+    /// How often a place was found that had moved meanwhile.
+    retries: u32,
 }
 
 impl Taken {
@@ -148,16 +165,13 @@ impl Taken {
 
 async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), StoreError> {
     let place = log.index.read().locate(taken.next, EXTENTS_MAX);
-    let (file, stretch) = match place {
-        Some(Place::Active(file, extents)) => (file, stretch(&extents, taken)),
+    let (file, version, stretch) = match place {
+        Some(Place::Active(file, extents)) => (file, 0, stretch(&extents, taken)),
         Some(Place::Sealed(segment)) => {
-            let index = files.index(segment.file).await;
-            let index = index.map_err(|error| read_error(&error))?;
+            let (version, index) = index_of(files, segment.file).await?;
             let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
-            (
-                segment.file,
-                stretch(from_offset(extents, taken.next), taken),
-            )
+            let stretch = stretch(from_offset(extents, taken.next), taken);
+            (segment.file, version, stretch)
         }
         None => return Err(missing(log, taken.next)),
     };
@@ -171,9 +185,36 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
     let new = taken.batches.get_mut(count..).unwrap_or_default();
     let_go(new, bytes.len());
     if taken.next == before && !taken.is_full() {
-        return Err(damaged(files, file, position, taken.next));
+        if files.version(file) == (version, false) {
+            return Err(damaged(files, file, position, taken.next));
+        }
+        // The file was written anew: the batch is there, elsewhere.
+        taken.retries += 1;
+        if taken.retries > RETRIES_MAX {
+            return Err(moving(file));
+        }
     }
     Ok(())
+}
+
+/// The index of a closed file, and which content of the file it is of.
+pub(crate) async fn index_of(
+    files: &Files,
+    file: FileId,
+) -> Result<(u32, Arc<FileIndex>), StoreError> {
+    for _ in 0..RETRIES_MAX {
+        let (version, _) = files.version(file);
+        let index = files.index(file).await;
+        let index = index.map_err(|error| read_error(&error))?;
+        if files.version(file).0 == version {
+            return Ok((version, index));
+        }
+    }
+    Err(moving(file))
+}
+
+fn moving(file: FileId) -> StoreError {
+    StoreError::Unavailable(format!("{}: it is being written anew", path(file)))
 }
 
 /// Copies batches that are less than half of the `len` bytes that were read with them: as slices
@@ -312,14 +353,14 @@ async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>
     log.check()?;
     let bounds = *log.bounds.borrow();
     let mut next = bounds.start;
+    let mut retries = 0;
     while next < bounds.end {
         let place = log.index.read().locate_time(next, time);
-        let (file, extent) = match place {
+        let (file, version, extent) = match place {
             None => return Ok(None),
-            Some(Place::Active(file, extents)) => (file, extents.first().copied()),
+            Some(Place::Active(file, extents)) => (file, 0, extents.first().copied()),
             Some(Place::Sealed(segment)) => {
-                let index = files.index(segment.file).await;
-                let index = index.map_err(|error| read_error(&error))?;
+                let (version, index) = index_of(files, segment.file).await?;
                 let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
                 let mut later = from_offset(extents, next).iter();
                 let found = later.find(|extent| extent.max_timestamp >= time).copied();
@@ -327,7 +368,7 @@ async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>
                     next = segment.last.saturating_add(1);
                     continue;
                 }
-                (segment.file, found)
+                (segment.file, version, found)
             }
         };
         let Some(extent) = extent else {
@@ -341,10 +382,15 @@ async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>
             max_bytes: usize::MAX,
             next: next.max(extent.base),
             upto: bounds.end.min(extent.last.saturating_add(1)),
+            retries: 0,
         };
         let walk = Walk::new(log.id, file.seed(), extent.position, &bytes);
         walk.take(&mut taken);
         if taken.next < taken.upto {
+            if files.version(file) != (version, false) && retries < RETRIES_MAX {
+                retries += 1;
+                continue;
+            }
             return Err(damaged(files, file, extent.position, taken.next));
         }
         next = taken.next;
@@ -364,7 +410,7 @@ fn read_error(error: &VolumeError) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }
 
-fn missing(log: &Log, offset: i64) -> StoreError {
+pub(crate) fn missing(log: &Log, offset: i64) -> StoreError {
     StoreError::Corrupt {
         path: super::files::journal_dir(log.shard.id).to_string(),
         why: format!("no place is known for offset {offset} of {}", log.id),

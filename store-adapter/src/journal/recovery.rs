@@ -26,7 +26,7 @@ use crate::volume::owned::{Area, Claim, OwnedFiles, PresentOwner};
 use crate::volume::{Volume, VolumeError, VolumeFile};
 
 /// Largest `seals.json` that is read, bytes: some 100,000 files.
-const SEALS_MAX: u64 = 8 << 20;
+pub(crate) const SEALS_MAX: u64 = 8 << 20;
 /// How many names are tried for the own file.
 const CREATE_TRIES: u64 = 1000;
 
@@ -68,7 +68,7 @@ pub(crate) struct Current {
 #[derive(Debug)]
 pub(crate) struct Opened {
     /// The claim.
-    pub(crate) claim: Claim,
+    pub(crate) claim: Arc<Claim>,
     /// The catalogue.
     pub(crate) table: Table,
     /// Where the logs' batches lie.
@@ -138,7 +138,10 @@ async fn refuse_newer(volume: &Arc<dyn Volume>, shard: ShardId) -> Result<(), St
 }
 
 /// The journal files of a shard, in order.
-async fn list(volume: &Arc<dyn Volume>, shard: ShardId) -> Result<Vec<FileId>, StoreError> {
+pub(crate) async fn list(
+    volume: &Arc<dyn Volume>,
+    shard: ShardId,
+) -> Result<Vec<FileId>, StoreError> {
     let names = match volume.list(&journal_dir(shard)).await {
         Ok(names) => names,
         Err(error) if error.is_not_found() => Vec::new(),
@@ -234,7 +237,7 @@ async fn recover(
     }
     request.files.add_handle(own, Arc::clone(file));
     Ok(Opened {
-        claim,
+        claim: Arc::new(claim),
         table,
         indexes,
         current,
@@ -298,7 +301,7 @@ async fn write_seals(
 }
 
 /// The newest file that begins with a whole checkpoint: the catalogue is replayed from there.
-async fn newest_checkpoint(sources: &[Source]) -> Result<Option<FileId>, StoreError> {
+pub(crate) async fn newest_checkpoint(sources: &[Source]) -> Result<Option<FileId>, StoreError> {
     for source in sources.iter().rev() {
         match source.has_checkpoint().await {
             Ok(true) => return Ok(Some(source.id)),
@@ -356,16 +359,16 @@ async fn make_durable(
 }
 
 /// Gives every log its places, and marks those damaged of which something is missing.
-fn index_logs(
+pub(crate) fn index_logs(
     shard: ShardId,
     table: &mut Table,
     reads: &[Read],
 ) -> (BTreeMap<LogId, LogIndex>, BTreeMap<FileId, usize>) {
     let mut indexes: BTreeMap<LogId, LogIndex> = BTreeMap::new();
     for read in reads {
-        let end_lsn = read.first_lsn.saturating_add(read.data_end);
         for (log, extents) in &read.index.logs {
-            let Some(entry) = table.get(log).filter(|entry| end_lsn > entry.birth) else {
+            let born = |birth| read.end_lsn > birth;
+            let Some(entry) = table.get(log).filter(|entry| born(entry.birth)) else {
                 continue;
             };
             if let Some(segment) = Segment::of(read.id, extents)
@@ -405,14 +408,13 @@ async fn begin_own(
     table: &Table,
     reads: &[Read],
 ) -> Result<Current, StoreError> {
-    let ends = reads
-        .iter()
-        .map(|read| read.first_lsn.saturating_add(read.data_end));
+    let ends = reads.iter().map(|read| read.end_lsn);
     let before = reads.iter().rev().find(|read| read.id.epoch == own.epoch);
     let header = FileHeader {
         id: own,
         first_lsn: ends.max().unwrap_or(0),
         previous_len: before.map_or(0, |read| read.data_end),
+        rewritten: None,
     };
     let begun = begin_file(volume, file, header, table).await;
     begun.map_err(|error| volume_error(&error))

@@ -29,6 +29,7 @@ impl Writer {
             id,
             first_lsn: self.current.first_lsn.saturating_add(self.current.position),
             previous_len: self.current.position,
+            rewritten: None,
         };
         let file = match volume.create_new(&path(id)).await {
             // Left by an attempt whose outcome was lost: it has no header.
@@ -48,6 +49,7 @@ impl Writer {
         self.witness(id).await?;
         self.parts.files.add_handle(id, file);
         let before = std::mem::replace(&mut self.current, next);
+        *self.garbage.current.lock() = Arc::clone(&self.current.file);
         let index = self.active_index();
         let mut closed = Closed {
             len: before.position,
@@ -64,6 +66,7 @@ impl Writer {
             self.remove_files(vec![old]).await;
         } else {
             self.refs.insert(old, users);
+            self.garbage.more.notify_one();
         }
         Ok(())
     }

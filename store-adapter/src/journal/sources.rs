@@ -3,7 +3,8 @@
 //! What is known of a file's length, best first: its seal, written by the owner that took over
 //! from the one that wrote it; what this process remembers of a file whose sync failed; the header
 //! of the next file of its epoch. The last file of an epoch that nobody sealed is read to its last
-//! whole round.
+//! whole round. A file that was written anew was whole when it got its name: its length is its size,
+//! whatever a seal of before says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,7 +163,28 @@ impl Source {
     /// Its length, if that is known without reading on. The seal comes first: the header of a next
     /// file may be of a writer that was fenced when it wrote it.
     fn exact_len(&self) -> Option<u64> {
+        if self.is_rewritten() {
+            return Some(self.size);
+        }
         self.seal.or(self.data_len)
+    }
+
+    /// Whether the file was written anew.
+    fn is_rewritten(&self) -> bool {
+        self.header.is_some_and(|header| header.rewritten.is_some())
+    }
+
+    /// Where the file ends, footer included, as far as that is known.
+    fn file_end(&self) -> u64 {
+        self.seal
+            .filter(|_| !self.is_rewritten())
+            .unwrap_or(self.size)
+    }
+
+    /// Its data length, where the process or the next file knows it and nothing else does.
+    fn data_len_only(&self) -> Option<u64> {
+        self.data_len
+            .filter(|_| self.seal.is_none() && !self.is_rewritten())
     }
 
     /// Whether the file begins with a whole checkpoint: its owner had finished opening.
@@ -183,8 +205,8 @@ impl Source {
         &self,
         file: &dyn VolumeFile,
     ) -> Result<Option<(Closed, FileIndex, u64)>, StoreError> {
-        let end = self.seal.unwrap_or(self.size);
-        let data_len = self.data_len.filter(|_| self.seal.is_none());
+        let end = self.file_end();
+        let data_len = self.data_len_only();
         let footer = read_footer(file, self.id, end)
             .await
             .map_err(|error| volume_error(&error))?;
@@ -218,8 +240,10 @@ pub(crate) struct Read {
     pub(crate) closed: Closed,
     /// Where its data ends.
     pub(crate) data_end: u64,
+    /// Lsn behind it.
+    pub(crate) end_lsn: u64,
     /// Lsn of position 0.
-    pub(crate) first_lsn: u64,
+    first_lsn: u64,
     /// Start and end of what is not known to be durable: the last round, or the footer.
     pub(crate) unsynced: Option<(u64, u64)>,
     /// Where its batches lie.
@@ -242,10 +266,11 @@ pub(crate) async fn read_source(
     let mut read = Read {
         id: source.id,
         closed: Closed {
-            len: source.seal.unwrap_or(source.size),
+            len: source.file_end(),
             footer: false,
         },
         data_end: source.size,
+        end_lsn: source.size,
         first_lsn: source.header.map_or(0, |header| header.first_lsn),
         unsynced: None,
         index: FileIndex::default(),
@@ -263,7 +288,7 @@ pub(crate) async fn read_source(
     let closed = footer
         .as_ref()
         .map(|(closed, _, position)| (*closed, *position));
-    let unsealed = source.seal.is_none();
+    let unsealed = source.seal.is_none() && !source.is_rewritten();
     let kept = match (source.exact_len(), &footer, &replay) {
         (Some(len), None, None) => kept_index(local, &*file, source.id, len)
             .await
@@ -287,6 +312,9 @@ pub(crate) async fn read_source(
         read.closed = closed;
         read.keep = None;
         read.unsynced = unsealed.then_some((position, closed.len));
+    }
+    if let Some(header) = source.header {
+        read.end_lsn = header.end_lsn(read.data_end);
     }
     Ok(read)
 }
@@ -329,7 +357,7 @@ async fn scan_source(
                 read.closed.len = end.data_end;
                 read.torn_bytes = end.torn_bytes;
                 read.keep = end.anchor.filter(|_| !read.damaged);
-                let durable = source.seal.is_some() || source.data_len.is_some();
+                let durable = source.exact_len().is_some();
                 read.unsynced = (!durable).then_some((end.last_round, end.data_end));
                 return Ok(());
             }

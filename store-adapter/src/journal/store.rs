@@ -21,8 +21,8 @@ use super::{JournalConfig, keeper};
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::runtime::{BoxFuture, Env};
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, ShardInfo, StoreError,
-    StoreFuture, StoredBatch,
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo,
+    StoreError, StoreFuture, StoredBatch,
 };
 use crate::volume::Volume;
 use crate::volume::owned::OwnedFiles;
@@ -242,6 +242,7 @@ async fn run_shard(
     opened: Reply<ShardInfo>,
 ) {
     let known = parts.known.lock().clone();
+    let (runtime, rewriter_of) = (Arc::clone(&parts.env.runtime), shard.id);
     let request = Request {
         files: &parts.files,
         owned: &owned,
@@ -260,7 +261,14 @@ async fn run_shard(
             parts.known.lock().retain(|id, _| there(id));
             let writer = Writer::new(parts, shard, state);
             super::queue::answer(opened, Ok(info));
+            let garbage = Arc::clone(&writer.garbage);
+            let rewriter = Box::pin(writer.rewriter().run());
+            let name = format!("journal-space-{}", rewriter_of.0);
+            let rewriting = runtime.spawn_io(&name, rewriter);
             writer.run(dead, keep).await;
+            // Whoever opens the shard next finds nothing of it under way.
+            garbage.ended.cancel();
+            rewriting.await;
         }
         Err(error) => {
             shard.queue.close(&error);
@@ -367,6 +375,23 @@ impl LogStore for JournalStore {
             let job = |reply| reader::Job::Find(log, timestamp_ms, reply);
             reader::ask(self.reader()?, job).await
         })
+    }
+
+    fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {
+        Box::pin(async move {
+            let log = self.log(id)?;
+            reader::bounds_for(&log, from)?;
+            let job = |reply| reader::Job::Pieces(log, from, min_bytes, reply);
+            reader::ask(self.reader()?, job).await
+        })
+    }
+
+    fn size(&self, id: LogId) -> Option<u64> {
+        let log = self.registry.get(id)?;
+        log.check().ok()?;
+        let start = log.bounds.borrow().start;
+        let size = log.index.read().bytes_from(start);
+        Some(size)
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -17,6 +17,7 @@ use super::index::{Changes, IndexChange};
 use super::keeper::Job;
 use super::queue::{Command, Queued, answer};
 use super::recovery::{Current, Opened};
+use super::rewrite::{Garbage, Rewriter};
 use super::round::{Encoded, Pending, Plan};
 use super::shard::{Log, Registry, Shard};
 use super::table::{Entry, Table, to_catalogue};
@@ -25,8 +26,8 @@ use crate::fault::{Fault, planted};
 use crate::ids::LogId;
 use crate::runtime::Env;
 use crate::store::{LogState, StoreError};
-use crate::volume::VolumeError;
 use crate::volume::owned::{Claim, OwnedError};
+use crate::volume::{Reserve, VolumeError};
 
 /// Space that is reserved ahead, bytes: a full disk is then found before anything is written.
 const RESERVE_STEP: u64 = 8 << 20;
@@ -55,7 +56,9 @@ pub(crate) struct Parts {
 pub(crate) struct Writer {
     pub(super) parts: Parts,
     pub(super) shard: Arc<Shard>,
-    pub(super) claim: Claim,
+    pub(super) claim: Arc<Claim>,
+    /// What is told to whoever gives space back.
+    pub(super) garbage: Arc<Garbage>,
     pub(super) table: Table,
     pub(super) logs: BTreeMap<LogId, Arc<Log>>,
     pub(super) current: Current,
@@ -94,6 +97,7 @@ impl Writer {
         parts.registry.remove_shard(shard.id);
         parts.registry.insert(logs.values().cloned());
         Self {
+            garbage: Arc::new(Garbage::new(Arc::clone(&opened.current.file))),
             parts,
             shard,
             claim: opened.claim,
@@ -106,6 +110,19 @@ impl Writer {
             unsure: BTreeSet::new(),
             dirty: BTreeSet::new(),
             dirty_bytes: 0,
+        }
+    }
+
+    /// Who gives the shard's space back, until [`Garbage::ended`].
+    pub(crate) fn rewriter(&self) -> Rewriter {
+        Rewriter {
+            env: self.parts.env.clone(),
+            config: self.parts.config.clone(),
+            files: Arc::clone(&self.parts.files),
+            registry: Arc::clone(&self.parts.registry),
+            shard: Arc::clone(&self.shard),
+            claim: Arc::clone(&self.claim),
+            garbage: Arc::clone(&self.garbage),
         }
     }
 
@@ -144,8 +161,13 @@ impl Writer {
             return;
         }
         let last = taken.last().map_or(0, |queued| queued.number);
+        let full = self.no_room_for(&taken).await;
         let mut plan = Plan::default();
         for queued in taken {
+            if let Some(error) = full.as_ref().filter(|_| queued.command.append_bytes() > 0) {
+                queued.command.refuse(error.clone());
+                continue;
+            }
             let max = self.parts.config.max_append;
             let failed = |log| self.failed.get(&log).copied().unwrap_or(0);
             plan.add(&self.table, queued, max, failed);
@@ -166,6 +188,27 @@ impl Writer {
                 tracing::warn!(%error, "cannot begin a journal file");
             }
         }
+    }
+
+    /// Why appends are refused though the disk is not full yet. What is reserved already is used
+    /// up first; what deletes goes on.
+    async fn no_room_for(&self, taken: &[Queued]) -> Option<StoreError> {
+        let bytes = taken.iter().map(|queued| queued.command.append_bytes());
+        let bytes: usize = bytes.sum();
+        let end = self.current.position.saturating_add(bytes as u64);
+        let reserve = self.parts.config.reserve;
+        if bytes == 0 || end <= self.current.allocated || reserve == Reserve::None {
+            return None;
+        }
+        let space = self.parts.files.volume().space().await;
+        if !space.is_ok_and(|space| reserve.is_touched(space)) {
+            return None;
+        }
+        let path = path(self.current.id).to_string();
+        if let Some(space) = &self.parts.config.space {
+            space.refused(&path);
+        }
+        Some(StoreError::Full { path })
     }
 
     async fn commit(&mut self, mut plan: Plan) {
@@ -304,6 +347,7 @@ impl Writer {
 
     async fn publish(&mut self, plan: Plan, encoded: Option<Encoded>) {
         let mut dead = Vec::new();
+        let mut freed = false;
         let changes = plan.staged.into_changes();
         for (id, change) in &changes {
             let replaced = match (self.table.get(id), change) {
@@ -312,6 +356,7 @@ impl Writer {
             };
             if replaced {
                 dead.extend(self.forget(*id));
+                freed = true;
             }
             if let Some(entry) = change
                 && !self.logs.contains_key(id)
@@ -336,6 +381,7 @@ impl Writer {
                     std::mem::replace(bounds, entry.bounds) != entry.bounds
                 });
                 if before.start != entry.bounds.start {
+                    freed = true;
                     let files = log.index.write().drop_below(entry.bounds.start);
                     dead.extend(unreferenced(&mut self.refs, files));
                 }
@@ -348,6 +394,9 @@ impl Writer {
                 Pending::Done(reply) => answer(reply, Ok(())),
                 Pending::Acquired(log, reply) => answer(reply, self.state(log)),
             }
+        }
+        if freed {
+            self.garbage.more.notify_one();
         }
         self.remove_files(dead).await;
         if self.dirty_bytes >= CHECKPOINT_BYTES.min(self.parts.config.segment_bytes / 4) {
@@ -422,13 +471,16 @@ impl Writer {
     }
 
     pub(super) async fn remove_files(&mut self, files: Vec<FileId>) {
+        let unsynced = self.parts.config.flush == FlushPolicy::Os;
         for file in files {
             let before = file.seq.checked_sub(1).map(|seq| FileId { seq, ..file });
             if before.is_some_and(|before| self.unsure.contains(&before)) {
                 // Its header tells how long the file before it is. The next owner removes both.
                 continue;
             }
-            self.keep(Job::Remove(file)).await;
+            // What made it needless must not be taken back by a power cut.
+            let behind = unsynced.then(|| Arc::clone(&self.current.file));
+            self.keep(Job::Remove(file, behind)).await;
         }
     }
 

@@ -29,6 +29,27 @@ pub struct PosixVolume {
 }
 
 impl PosixVolume {
+    /// The volume at `root`, which is there; nothing is made or synced. Blocks.
+    ///
+    /// # Errors
+    /// When it is not a directory.
+    pub fn existing(root: impl Into<PathBuf>) -> Result<Self, VolumeError> {
+        let root = root.into();
+        match root.canonicalize() {
+            Ok(real) if real.is_dir() => Ok(Self { root: real }),
+            Ok(_) => Err(VolumeError::Io {
+                path: root.display().to_string(),
+                what: "use as a directory",
+                cause: std::io::Error::from(Errno::NOTDIR).to_string(),
+            }),
+            Err(cause) => Err(VolumeError::Io {
+                path: root.display().to_string(),
+                what: "use as a directory",
+                cause: cause.to_string(),
+            }),
+        }
+    }
+
     /// Opens the volume at `root`, making the directory (and those above it) if it is missing.
     /// Blocks.
     ///

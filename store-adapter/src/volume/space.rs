@@ -17,6 +17,37 @@ const ENOUGH: u64 = 1 << 20;
 /// Nothing was refused for so long when it is not full any more.
 const CALM: Duration = Duration::from_secs(2);
 
+/// Room that appends leave to what must go on when they can't: trims, deletions, offsets,
+/// snapshots, and the files that give space back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reserve {
+    /// None: appends go on until the volume is full.
+    #[default]
+    None,
+    /// So many bytes.
+    Bytes(u64),
+    /// A hundredth of the file system, at most 256 MiB.
+    Part,
+}
+
+impl Reserve {
+    const PART: u64 = 100;
+    const PART_MAX: u64 = 256 << 20;
+
+    /// Whether a volume with `space` has no room for appends.
+    pub fn is_touched(self, space: Space) -> bool {
+        space.free < self.bytes(space.total)
+    }
+
+    fn bytes(self, total: u64) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Bytes(bytes) => bytes,
+            Self::Part => (total / Self::PART).min(Self::PART_MAX),
+        }
+    }
+}
+
 /// Whether a volume is full; clones share it.
 #[derive(Debug, Clone)]
 pub struct SpaceWatch(Arc<State>);
@@ -28,12 +59,19 @@ struct State {
     /// When something was refused last, ms of the monotonic clock.
     refused_ms: AtomicU64,
     volume: Arc<dyn Volume>,
+    reserve: Reserve,
 }
 
 impl SpaceWatch {
     /// Watches `volume`, which was not full so far.
     pub fn new(env: &Env, volume: Arc<dyn Volume>) -> Self {
+        Self::with_reserve(env, volume, Reserve::None)
+    }
+
+    /// The same, of a volume that counts as full while `reserve` is touched.
+    pub fn with_reserve(env: &Env, volume: Arc<dyn Volume>, reserve: Reserve) -> Self {
         Self(Arc::new(State {
+            reserve,
             env: env.clone(),
             full: watch::Sender::new(false),
             refused_ms: AtomicU64::new(0),
@@ -83,7 +121,7 @@ impl SpaceWatch {
             let refused = self.0.refused_ms.load(Ordering::Relaxed);
             let calm = ms(clock.monotonic()).saturating_sub(refused) >= ms(CALM);
             match self.0.volume.space().await {
-                Ok(space) if space.free >= ENOUGH && calm => {
+                Ok(space) if self.has_enough(space) && calm => {
                     self.0.full.send_replace(false);
                     tracing::info!(free = space.free, "the disk has space again");
                     return;
@@ -92,6 +130,10 @@ impl SpaceWatch {
                 Err(error) => tracing::debug!(%error, "the volume can't be measured"),
             }
         }
+    }
+
+    fn has_enough(&self, space: Space) -> bool {
+        space.free >= ENOUGH.saturating_add(self.0.reserve.bytes(space.total))
     }
 
     fn note<T>(&self, outcome: Result<T, VolumeError>) -> Result<T, VolumeError> {

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use store_adapter::ids::{LeaderEpoch, ShardId};
-use store_adapter::journal::MemoryIndex;
-use store_adapter::runtime::BoxFuture;
-use store_adapter::store::{LogStore, StoreError};
+use store_adapter::journal::{JournalConfig, JournalStore, MemoryIndex};
+use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::store::{LogStore, Op, StoreError};
 use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
+use store_adapter::volume::{Reserve, SpaceWatch, Volume};
 use tokio::sync::Notify;
 
 use crate::support::{EPOCH, SHARD, add, log, open, read_all, store_on, submit, submit_sized};
@@ -329,4 +330,56 @@ async fn while_a_shard_is_opened_again_its_logs_are_not_taken_for_gone() {
     again.await.unwrap().unwrap();
     store.acquire(log(0), EPOCH).await.unwrap();
     submit(&store, 0, 1, 1).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn appends_leave_a_reserve_in_which_records_can_be_deleted() {
+    let volume = MemoryVolume::new();
+    let space = SpaceWatch::with_reserve(
+        &Env::real(),
+        Arc::new(volume.clone()),
+        Reserve::Bytes(1 << 20),
+    );
+    let config = JournalConfig {
+        space: Some(space.clone()),
+        reserve: Reserve::Bytes(1 << 20),
+        ..crate::support::config()
+    };
+    let store = JournalStore::new(Env::real(), Arc::new(volume.clone()), empty(), config);
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    volume.set_total(4 << 20);
+    let mut end = 0;
+    let refused = loop {
+        match submit_sized(&store, 0, end, 1, 50_000).await {
+            Ok(()) => end += 1,
+            Err(error) => break error,
+        }
+        assert!(end < 100);
+    };
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
+    assert!(space.is_full());
+    let left = || {
+        let volume = volume.clone();
+        crate::support::io(async move { volume.space().await.unwrap().free })
+    };
+    // Not yet full: what was reserved ahead may have been used, and no more.
+    let free = left().await;
+    assert!((512 << 10..1 << 20).contains(&free), "{free}");
+    assert_eq!(store.bounds(log(0)).unwrap().end, end);
+    assert_eq!(read_all(&store, 0).await.unwrap().len() as i64, end);
+    // What frees space goes on, and what was refused goes on by it.
+    let trim = Op::Trim {
+        log: log(0),
+        epoch: EPOCH,
+        start: end,
+    };
+    store.submit(vec![trim]).await.unwrap();
+    add(&store, 1).await;
+    while let Err(error) = submit_sized(&store, 0, end, 1, 50_000).await {
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        tokio::task::yield_now().await;
+    }
+    let mut full = space.changes();
+    full.wait_for(|full| !*full).await.unwrap();
 }

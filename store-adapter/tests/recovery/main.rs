@@ -8,9 +8,12 @@
     reason = "tests fail by panicking"
 )]
 
+mod failing;
 mod faults;
+mod flips;
 mod index;
 mod newest;
+mod rewrite;
 mod space;
 mod support;
 mod torn;

@@ -241,7 +241,7 @@ async fn a_damaged_header_of_a_used_file_is_refused_and_not_touched() {
 async fn a_newer_format_is_refused_and_not_touched() {
     let (mut files, _) = written().await;
     let at = journal(&files);
-    files[at].1[11] = 2;
+    files[at].1[11] = 3;
     let volume = tree(&files).await;
     let before = volume.fingerprint();
     let refused = open(&store_on(&volume, &empty()), 2).await;
@@ -249,7 +249,7 @@ async fn a_newer_format_is_refused_and_not_touched() {
         panic!("{refused:?}");
     };
     assert!(
-        why.contains("format 2") && why.contains(files[at].0.as_str()),
+        why.contains("format 3") && why.contains(files[at].0.as_str()),
         "{why}"
     );
     assert_eq!(volume.fingerprint(), before);

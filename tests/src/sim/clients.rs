@@ -9,6 +9,7 @@ use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::{InitProducerIdRequest, MetadataRequest, ProducerId};
 use store_adapter::batch::{BatchHeader, HEADER_LEN};
+use store_adapter::control::EndTxnMarker;
 use store_adapter::records::Records;
 use store_adapter::runtime::Env;
 use tokio::sync::oneshot;
@@ -47,6 +48,8 @@ pub(crate) struct Client {
 pub(crate) struct ReadBatch {
     pub(crate) header: BatchHeader,
     pub(crate) records: Vec<RecordId>,
+    /// What a control batch says.
+    pub(crate) marker: Option<EndTxnMarker>,
 }
 
 impl Client {
@@ -153,6 +156,14 @@ fn read_batch(header: BatchHeader, bytes: &[u8]) -> Result<ReadBatch, String> {
             header.base_offset
         ));
     }
+    if header.is_control() {
+        let marker = EndTxnMarker::read(bytes).ok_or("a control batch that is no marker")?;
+        return Ok(ReadBatch {
+            header,
+            records: Vec::new(),
+            marker: Some(marker),
+        });
+    }
     let mut ids = Vec::new();
     let body = bytes.get(HEADER_LEN..).unwrap_or_default();
     for record in Records::new(&header, body).map_err(|error| format!("{error:?}"))? {
@@ -163,5 +174,6 @@ fn read_batch(header: BatchHeader, bytes: &[u8]) -> Result<ReadBatch, String> {
     Ok(ReadBatch {
         header,
         records: ids,
+        marker: None,
     })
 }

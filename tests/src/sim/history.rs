@@ -194,6 +194,11 @@ impl History {
         u32::try_from(session).unwrap_or(u32::MAX)
     }
 
+    /// A client got somewhere.
+    pub(crate) fn moved(&self) {
+        self.inner.lock().progress += 1;
+    }
+
     /// The producer id of a session.
     pub(crate) fn producer_id(&self, session: u32) -> Option<i64> {
         let index = usize::try_from(session).ok()?;

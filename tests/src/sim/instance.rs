@@ -31,6 +31,7 @@ use super::history::History;
 use super::net::{Network, Server};
 use super::plan::{Mode, Plan};
 use super::store::SlowStore;
+use super::txns::TxnLedger;
 
 /// Everything that outlives a process.
 pub(crate) struct Cluster {
@@ -40,6 +41,8 @@ pub(crate) struct Cluster {
     pub(crate) net: Arc<Network>,
     /// What groups were told.
     pub(crate) ledger: Arc<Ledger>,
+    /// What became of transactions.
+    pub(crate) txns: Arc<TxnLedger>,
     pub(crate) volume: MemoryVolume,
     records: MemoryStore,
     identity: Arc<MemoryIdentity>,
@@ -90,6 +93,7 @@ impl Cluster {
             net: Network::new(world, &history, plan.net),
             history,
             ledger: Arc::default(),
+            txns: Arc::default(),
             volume: MemoryVolume::new(),
             records: MemoryStore::new(),
             identity: Arc::default(),
@@ -299,6 +303,7 @@ fn config(plan: &Plan) -> BootConfig {
         journal_queue_bytes: 64 << 20,
         journal_counters: Arc::default(),
         space: None,
+        reserve: store_adapter::volume::Reserve::None,
         listeners: vec![NamedListener {
             name: "PLAINTEXT".to_owned(),
             advertised: Advertised {
@@ -314,6 +319,7 @@ fn config(plan: &Plan) -> BootConfig {
             fetch_session_slots: 10,
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),
+            retention_check_interval: Duration::from_mins(5),
             topic_defaults: TopicRules::default(),
             groups: GroupConfig {
                 classic: ClassicConfig {

@@ -20,3 +20,4 @@ mod producer;
 mod reader;
 pub mod scenario;
 mod store;
+mod txns;

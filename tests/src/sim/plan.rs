@@ -86,6 +86,16 @@ pub(crate) struct Plan {
     pub(crate) committers: u32,
     /// Members of one group.
     pub(crate) members: u32,
+    /// Transactional ids.
+    pub(crate) txn_ids: u32,
+    /// Clients of each, at once.
+    pub(crate) txn_clients: u32,
+    /// Transactions of each client.
+    pub(crate) txns: u32,
+    /// Partitions of their topic.
+    pub(crate) txn_partitions: u32,
+    /// `transaction.timeout.ms`.
+    pub(crate) txn_timeout_ms: i32,
 }
 
 /// What a seed is mostly about.
@@ -166,6 +176,16 @@ impl Plan {
             acts,
             committers: rng.u32(0..=2),
             members: [0, 0, 2, 3, 5][rng.usize(0..5)],
+            // A power cut without syncs may take one half of a transaction and leave the other.
+            txn_ids: if is(Theme::OsFlush) {
+                0
+            } else {
+                [0, 1, 2, 3][rng.usize(0..4)]
+            },
+            txn_clients: rng.u32(1..=2),
+            txns: rng.u32(3..=20),
+            txn_partitions: rng.u32(1..=3),
+            txn_timeout_ms: [200, 1_000, 5_000][rng.usize(0..3)],
         }
     }
 }

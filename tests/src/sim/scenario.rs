@@ -2,6 +2,7 @@
 //! everything is quiet, and checks.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use super::instance::{Cluster, Instance};
 use super::plan::{Act, Plan};
 use super::producer::Producer;
 use super::reader::Reader;
+use super::txns::{self, CommittedReader, Transactor};
 
 /// Scheduling steps of one run.
 const STEPS_MAX: u64 = 5_000_000;
@@ -77,9 +79,10 @@ pub fn run(seed: u64) -> Report {
         Err(error) => cluster.history.violation(&error.to_string()),
     }
     let summary = format!(
-        "{}, {}, {} steps, {:?}",
+        "{}, {}, {}, {} steps, {:?}",
         cluster.history.summary(),
         cluster.ledger.summary(),
+        cluster.txns.summary(),
         world.steps(),
         world.now()
     );
@@ -107,6 +110,7 @@ impl Director {
         let mut up = self.start().await?;
         let targets = self.lasting_topics().await?;
         self.start_clients(&targets);
+        let transactions = self.start_transactions().await?;
         for act in self.cluster.plan.acts.clone() {
             if self.cluster.history.failed() {
                 return Ok(());
@@ -119,7 +123,7 @@ impl Director {
         if self.cluster.history.failed() {
             return Ok(());
         }
-        self.verify(up).await
+        self.verify(up, transactions).await
     }
 
     fn world(&self) -> &World {
@@ -188,33 +192,79 @@ impl Director {
         Err(format!("the broker does not come up: {why:?}"))
     }
 
-    /// Creates the topics that last.
+    /// Creates the topics that last; that of transactions is not among them.
     async fn lasting_topics(&self) -> Result<Vec<Target>, String> {
-        let client = self.client(self.clients);
         let mut targets = Vec::new();
         for (index, partitions) in self.cluster.plan.topics.iter().enumerate() {
             let name = format!("main-{index}-{partitions}");
-            let mut found = None;
-            for _ in 0..200 {
-                let connection = client.connect().await;
-                // Metadata tells whether it worked.
-                let _code = admin::create(&client, &connection, &name).await;
-                let listed = client.metadata(&connection, Some(&name), false).await;
-                found = listed.and_then(|topics| topics.into_iter().find(|t| t.error_code == 0));
-                if found.is_some() {
-                    break;
-                }
-                client.pause(5, 20).await;
-            }
-            let topic = found.ok_or_else(|| format!("topic {name} can't be created"))?;
-            admin::seen(&client, &topic);
-            targets.push(Target {
-                id: topic.topic_id,
-                name,
-                partitions: i32::try_from(*partitions).unwrap_or(1),
-            });
+            targets.push(self.lasting_topic(name, *partitions).await?);
         }
         Ok(targets)
+    }
+
+    async fn lasting_topic(&self, name: String, partitions: u32) -> Result<Target, String> {
+        let client = self.client(self.clients);
+        for _ in 0..200 {
+            let connection = client.connect().await;
+            // Metadata tells whether it worked.
+            let _code = admin::create(&client, &connection, &name).await;
+            let listed = client.metadata(&connection, Some(&name), false).await;
+            let found = listed.and_then(|topics| topics.into_iter().find(|t| t.error_code == 0));
+            if let Some(topic) = found {
+                admin::seen(&client, &topic);
+                return Ok(Target {
+                    id: topic.topic_id,
+                    name,
+                    partitions: i32::try_from(partitions).unwrap_or(1),
+                });
+            }
+            client.pause(5, 20).await;
+        }
+        Err(format!("topic {name} can't be created"))
+    }
+
+    /// The topic of transactions with its clients and reader, if the plan has any.
+    async fn start_transactions(&self) -> Result<Option<Target>, String> {
+        let plan = &self.cluster.plan;
+        if plan.txn_ids == 0 {
+            return Ok(None);
+        }
+        let name = txns::topic(plan.txn_partitions);
+        let on = self.lasting_topic(name, plan.txn_partitions).await?;
+        let client = self.client(self.clients);
+        let runtime = client.env.runtime.clone();
+        let reader = CommittedReader {
+            client: client.clone(),
+            ledger: self.cluster.txns.clone(),
+            on: on.clone(),
+            ids: plan.txn_ids,
+        };
+        drop(runtime.spawn("reader", Box::pin(reader.run())));
+        for number in 0..plan.txn_ids * plan.txn_clients {
+            let transactor = Transactor {
+                client: client.clone(),
+                ledger: self.cluster.txns.clone(),
+                id: number % plan.txn_ids,
+                on: on.clone(),
+                total: plan.txns,
+                timeout_ms: plan.txn_timeout_ms,
+                think_ms: plan.think_ms,
+            };
+            self.works("transactor", transactor.run());
+        }
+        Ok(Some(on))
+    }
+
+    /// Runs a client whose end is waited for.
+    fn works(&self, name: &str, client: impl Future<Output = ()> + Send + 'static) {
+        self.working.fetch_add(1, Ordering::Relaxed);
+        let working = self.working.clone();
+        let task = Box::pin(async move {
+            client.await;
+            working.fetch_sub(1, Ordering::Relaxed);
+        });
+        let runtime = self.world().env(self.clients).runtime;
+        drop(runtime.spawn(name, task));
     }
 
     fn start_clients(&self, targets: &[Target]) {
@@ -229,13 +279,7 @@ impl Director {
                 cautious: self.world().chance(50),
                 think_ms: plan.think_ms,
             };
-            self.working.fetch_add(1, Ordering::Relaxed);
-            let working = self.working.clone();
-            let task = Box::pin(async move {
-                producer.run().await;
-                working.fetch_sub(1, Ordering::Relaxed);
-            });
-            drop(runtime.spawn("producer", task));
+            self.works("producer", producer.run());
         }
         for number in 0..plan.readers {
             let reader = Reader {
@@ -450,7 +494,7 @@ impl Director {
     }
 
     /// Starts once more, and compares the log with the history.
-    async fn verify(&self, up: Instance) -> Result<(), String> {
+    async fn verify(&self, up: Instance, transactions: Option<Target>) -> Result<(), String> {
         self.world().note("verify");
         self.cluster.net.route(None, None);
         self.cluster.kill(up.number);
@@ -464,6 +508,10 @@ impl Director {
         self.cluster.net.route(Some(up.server()), None);
         let node = self.world().node("verifier");
         check::check(&self.client(node)).await?;
+        if let Some(on) = transactions {
+            let (client, ledger) = (self.client(node), &self.cluster.txns);
+            txns::check(&client, ledger, &on, self.cluster.plan.txn_ids).await?;
+        }
         groups::check(&self.client(node), &self.cluster.ledger).await
     }
 }

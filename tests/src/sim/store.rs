@@ -10,8 +10,8 @@ use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{
-    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, ShardInfo, StoreError, StoreFuture,
-    StoredBatch,
+    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo, StoreError,
+    StoreFuture, StoredBatch,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -183,6 +183,14 @@ impl LogStore for SlowStore {
 
     fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
         self.inner.find_time(id, timestamp_ms)
+    }
+
+    fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {
+        self.inner.pieces(id, from, min_bytes)
+    }
+
+    fn size(&self, id: LogId) -> Option<u64> {
+        self.inner.size(id)
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -244,7 +244,10 @@ async fn what_changes_nothing_is_accepted_and_the_rest_is_refused() {
         ("min.insync.replicas", "1"),
         ("retention.ms", "604800000"),
         ("retention.ms", "-1"),
-        ("segment.bytes", "1073741824"),
+        ("retention.ms", "1000"),
+        ("retention.bytes", "1000"),
+        ("segment.bytes", "1048576"),
+        ("segment.ms", "1000"),
         ("min.cleanable.dirty.ratio", "0.5"),
     ] {
         assert_eq!(
@@ -258,10 +261,6 @@ async fn what_changes_nothing_is_accepted_and_the_rest_is_refused() {
         ("cleanup.policy", "compact"),
         ("compression.type", "zstd"),
         ("min.insync.replicas", "2"),
-        ("retention.ms", "1000"),
-        ("retention.bytes", "1000"),
-        ("segment.bytes", "1048576"),
-        ("segment.ms", "1000"),
         ("flush.messages", "1"),
     ] {
         let code = set(&mut client, "alter-kinds", key, value).await;
@@ -270,6 +269,9 @@ async fn what_changes_nothing_is_accepted_and_the_rest_is_refused() {
     for (key, value) in [
         ("max.message.bytes", "many"),
         ("max.message.bytes", "-1"),
+        ("retention.ms", "-2"),
+        ("segment.bytes", "1048575"),
+        ("segment.ms", "0"),
         ("message.timestamp.type", "createtime"),
         ("cleanup.policy", "sweep"),
         ("no.such.key", "1"),

@@ -47,6 +47,11 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          partition; Kafka knows it only where a marker came, or for transactional batches",
     ),
     (
+        "finest-key-is-shown",
+        "where several keys of the broker give a topic its value, the finest is named, also for \
+         the default; Kafka names the one that was set",
+    ),
+    (
         "frame-limit-by-api",
         "only Produce has a use for frames over 8 MiB: others are closed before memory is spent; \
          Kafka waits for the bytes",
@@ -86,8 +91,8 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "offset-fetch-group-error",
-        "an error for the group stands at each partition too: aiokafka looks nowhere else and would \
-         read everything again; Kafka names no partition from v2 on",
+        "an error for the group stands at each partition too: aiokafka looks nowhere else and \
+         would read everything again; Kafka names no partition from v2 on",
     ),
     (
         "producer-fields",
@@ -123,6 +128,7 @@ fn every_difference_is_tested() {
         include_str!("bodies.rs"),
         include_str!("configs.rs"),
         include_str!("damage.rs"),
+        include_str!("describe.rs"),
         include_str!("errors.rs"),
         include_str!("frames.rs"),
         include_str!("idempotence.rs"),

@@ -21,12 +21,12 @@ use tests::raw::{RawClient, ops};
 use crate::differences::KNOWN_DIFFERENCES;
 
 /// Settings of every broker of the suite, by Kafka's names.
-const SETTINGS: [(&str, &str); 2] = [
+const SETTINGS: [(&str, &str); 3] = [
     ("num.partitions", "4"),
     ("group.initial.rebalance.delay.ms", "0"),
+    // Some records here are meant to be older than a week.
+    ("log.retention.ms", "-1"),
 ];
-/// Kafka deletes records older than a week; some here are meant to be old.
-const KAFKA_SETTINGS: [(&str, &str); 1] = [("log.retention.ms", "-1")];
 
 /// A running broker.
 pub(crate) struct Target {
@@ -84,11 +84,8 @@ impl Target {
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect();
         let broker = if on_kafka() {
-            let own = KAFKA_SETTINGS
-                .iter()
-                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
             let options = OracleOptions {
-                properties: settings.into_iter().chain(own).collect(),
+                properties: settings,
                 heap_mib: 512,
                 ..OracleOptions::default()
             };

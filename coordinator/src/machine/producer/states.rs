@@ -205,7 +205,7 @@ impl ProducerStates {
         let Some(entry) = self.projected(id, now_ms) else {
             return MarkerVerdict::Append;
         };
-        if entry.has_ended(epoch, marker) {
+        if entry.has_ended(epoch, marker) && !planted(Fault::MarkerRepeated) {
             let durable = self.durable.get(&id);
             return if durable.is_some_and(|entry| entry.has_ended(epoch, marker)) {
                 MarkerVerdict::Durable

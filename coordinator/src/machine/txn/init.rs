@@ -1,5 +1,6 @@
 //! InitProducerId of a transactional id (kafka-contract 2).
 
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 
 use super::end::{Doing, abort_open};
@@ -121,7 +122,7 @@ fn begin(
     if entry.state.prepared().is_some() || entry.is_gated() {
         return Decision::Wait(GATE_WAIT_MS, TxnError::ConcurrentTransactions);
     }
-    if entry.state == TxnState::Ongoing {
+    if entry.state == TxnState::Ongoing && !planted(Fault::RejoinWithoutAbort) {
         // Raising the epoch alone would let the new session commit what a dead one has written.
         let then = Then::AskAgain(TxnError::ConcurrentTransactions);
         return abort_open(entry, doing, ctx, then);

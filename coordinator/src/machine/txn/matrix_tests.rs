@@ -157,6 +157,11 @@ fn by_itself(entry: &TxnEntry) -> Vec<Row> {
     let decision = force_terminate(Some(entry), &ctx(2));
     let name = "an administrator ends it".to_owned();
     rows.push(row(Some(entry), name, &decision, show_session, "3.8, T67"));
+    for (relation, epoch) in [("current", entry.epoch.0), ("stale", entry.epoch.0 - 1)] {
+        let decision = abort(Some(entry), Some(session(entry.pid.0, epoch)), &ctx(2));
+        let name = format!("an administrator aborts it, {relation}");
+        rows.push(row(Some(entry), name, &decision, nothing, "3.7"));
+    }
     if owed_by(entry).is_some() {
         let change = complete(entry, &local(entry), &ctx(2)).unwrap();
         let decision = Decision::Persist(Box::new(change), Then::Answer(()));

@@ -5,7 +5,8 @@ use store_adapter::ids::ProducerEpoch;
 use super::dispatch::Plan;
 use super::end::{Doing, abort_open};
 use super::{
-    Cause, Change, Ctx, Decision, Then, TxnEntry, TxnError, TxnState, dispatch, persist, transition,
+    Cause, Change, Ctx, Decision, Session, Then, TxnEntry, TxnError, TxnState, check_session,
+    dispatch, persist, transition,
 };
 
 /// Takes a decided transaction to Complete*, when every marker and decision of `plan` is durable
@@ -54,6 +55,34 @@ pub fn time_out(entry: &TxnEntry, ctx: &Ctx) -> Decision<()> {
     }
     let doing = Doing {
         cause: Cause::Reaper,
+        client: entry.client.as_ref(),
+    };
+    let then = Then::Finish((), TxnError::CoordinatorNotAvailable);
+    abort_open(entry, doing, ctx, then)
+}
+
+/// Aborts an open transaction because an administrator asks for it, as the reaper would: its
+/// session is fenced, and its client hears so. `expected` is the session that the administrator
+/// looked at; with another one nothing happens.
+pub fn abort(entry: Option<&TxnEntry>, expected: Option<Session>, ctx: &Ctx) -> Decision<()> {
+    let Some(entry) = entry else {
+        return Decision::Refuse(TxnError::InvalidProducerIdMapping);
+    };
+    let session = expected.unwrap_or(Session {
+        pid: entry.pid,
+        epoch: entry.epoch,
+    });
+    if let Err(error) = check_session(entry, session.pid, session.epoch, false) {
+        return Decision::Refuse(error);
+    }
+    if entry.state.prepared().is_some() || entry.is_gated() {
+        return Decision::Refuse(TxnError::ConcurrentTransactions);
+    }
+    if entry.state != TxnState::Ongoing {
+        return Decision::Refuse(TxnError::InvalidTxnState);
+    }
+    let doing = Doing {
+        cause: Cause::Admin,
         client: entry.client.as_ref(),
     };
     let then = Then::Finish((), TxnError::CoordinatorNotAvailable);

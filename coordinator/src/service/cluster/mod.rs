@@ -16,6 +16,7 @@ mod features;
 mod fence_files;
 mod files;
 mod group_files;
+mod inspect;
 mod node;
 mod partition_files;
 mod placement;
@@ -45,6 +46,7 @@ pub use error::{NodeError, StartError, TopicError};
 pub use features::{FinalizedFeatures, Levels};
 pub use fence_files::VolumeFenceFiles;
 pub use group_files::VolumeGroupFiles;
+pub use inspect::{Found, QUEUE_SHOWN_MAX, QueuedMarkers, SharedFiles};
 pub use partition_files::{PartitionContent, PartitionFile};
 pub use queue_files::VolumeQueueFiles;
 pub use topic_name::{NameError, validate as validate_topic_name};
@@ -117,6 +119,7 @@ pub struct ClusterNode {
     txn_files: Arc<VolumeSlotFiles>,
     fence_files: Arc<VolumeFenceFiles>,
     queue_files: Arc<VolumeQueueFiles>,
+    volume: Arc<dyn Volume>,
 }
 
 impl ClusterNode {
@@ -237,6 +240,11 @@ impl ClusterNode {
     /// The marker queues on the volume.
     pub fn queue_files(&self) -> Arc<VolumeQueueFiles> {
         self.queue_files.clone()
+    }
+
+    /// The volume, for files that nobody owns. Its futures are awaited in io tasks only.
+    pub fn volume(&self) -> Arc<dyn Volume> {
+        self.volume.clone()
     }
 
     /// The fences on the volume.
@@ -370,6 +378,7 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
             files: files.clone(),
             claim: booted.claim.clone(),
         },
+        volume: files.volume.clone(),
         group_files: Arc::new(VolumeGroupFiles::new(files, owned, instance)),
         txn_files,
         fence_files: Arc::new(fence_files),

@@ -87,6 +87,13 @@ impl SlotFiles for VolumeSlotFiles {
         })
     }
 
+    fn check(&self, slot: u32) -> BoxFuture<'_, Result<(), SlotFileError>> {
+        Box::pin(async move {
+            let claim = self.claimed(slot)?;
+            claim.check().await.map_err(file_error)
+        })
+    }
+
     fn replace(&self, slot: u32, bytes: Bytes) -> BoxFuture<'_, Result<(), SlotFileError>> {
         Box::pin(async move {
             let claim = self.claimed(slot)?;

@@ -7,6 +7,7 @@ pub mod cell;
 mod deadlines;
 mod files;
 mod housekeeping;
+mod inspect;
 mod loader;
 mod offset_state;
 mod offsets;

@@ -358,7 +358,7 @@ impl Offsets {
     }
 
     /// Decides on a group and puts it into the queue if there is something to read or write.
-    fn on_cell<R>(
+    pub(super) fn on_cell<R>(
         &self,
         group: &str,
         create: bool,

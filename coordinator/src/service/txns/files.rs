@@ -37,6 +37,8 @@ pub trait SlotFiles: Send + Sync + Debug + 'static {
     ) -> BoxFuture<'_, Result<TxnSlotFile, SlotFileError>>;
     /// Reads a slot that was taken over; empty if it was never written.
     fn load(&self, slot: u32) -> BoxFuture<'_, Result<TxnSlotFile, SlotFileError>>;
+    /// Whether a slot that was taken over is still owned, asked of the volume.
+    fn check(&self, slot: u32) -> BoxFuture<'_, Result<(), SlotFileError>>;
     /// Replaces a slot's file; durable when it returns `Ok`.
     fn replace(&self, slot: u32, bytes: Bytes) -> BoxFuture<'_, Result<(), SlotFileError>>;
 }

@@ -67,6 +67,10 @@ pub(super) struct Slot {
     bytes: usize,
     /// Entries moved that are derivable: written with the next change, or by the next pass.
     soft: bool,
+    /// Who wants to know whether the slot is still owned, as the volume has it from now on.
+    sure: Vec<Waiter>,
+    /// Those whom the work under way answers.
+    asked: Vec<Waiter>,
     /// In the queue of the writers, with one of them, or waiting to be tried again.
     pub(super) queued: bool,
     /// Counts what may concern those who wait.
@@ -79,6 +83,7 @@ pub(super) enum Work {
     Claim(OwnerEpoch),
     Load,
     Write(Bytes),
+    Check,
 }
 
 impl Slot {
@@ -90,6 +95,8 @@ impl Slot {
             cells: BTreeMap::new(),
             bytes: 0,
             soft: false,
+            sure: Vec::new(),
+            asked: Vec::new(),
             queued: false,
             moved: watch::channel(0).0,
         }
@@ -185,7 +192,13 @@ impl Slot {
             Phase::Claim | Phase::Damaged => Some(Work::Claim(self.epoch)),
             Phase::Reload => Some(Work::Load),
             Phase::Rewrite => Some(Work::Write(self.image())),
-            Phase::Ready => (self.wants_work() || self.soft).then(|| Work::Write(self.image())),
+            Phase::Ready => {
+                self.asked.append(&mut self.sure);
+                if !self.has_pending() && !self.asked.is_empty() {
+                    return Some(Work::Check);
+                }
+                (self.soft || self.has_pending()).then(|| Work::Write(self.image()))
+            }
             Phase::Lost => None,
         }
     }
@@ -194,8 +207,35 @@ impl Slot {
     pub(super) fn wants_work(&self) -> bool {
         match self.phase {
             Phase::Claim | Phase::Reload | Phase::Rewrite => true,
-            Phase::Ready => self.cells.values().any(|cell| cell.pending.is_some()),
+            Phase::Ready => self.has_pending() || !self.sure.is_empty(),
             Phase::Damaged | Phase::Lost => false,
+        }
+    }
+
+    fn has_pending(&self) -> bool {
+        self.cells.values().any(|cell| cell.pending.is_some())
+    }
+
+    /// Has `waiter` told whether the slot is still owned: by the next write, or by a look.
+    pub(super) fn ask_owner(&mut self, waiter: Waiter) {
+        self.sure.push(waiter);
+    }
+
+    /// The slot was owned when the work under way was done.
+    pub(super) fn owned(&mut self) {
+        for waiter in std::mem::take(&mut self.asked) {
+            answer(Some(waiter), Ok(()));
+        }
+    }
+
+    /// Nothing is known of the owner.
+    pub(super) fn not_checked(&mut self) {
+        self.refuse_asked(TxnError::CoordinatorNotAvailable);
+    }
+
+    fn refuse_asked(&mut self, error: TxnError) {
+        for waiter in std::mem::take(&mut self.asked) {
+            answer(Some(waiter), Err(error));
         }
     }
 
@@ -263,6 +303,7 @@ impl Slot {
 
     pub(super) fn written(&mut self) {
         self.phase = Phase::Ready;
+        self.owned();
         let mut gone = Vec::new();
         for (id, cell) in &mut self.cells {
             let Some(pending) = cell.pending.take_if(|pending| pending.taken) else {
@@ -310,6 +351,10 @@ impl Slot {
     }
 
     fn drop_pending(&mut self, error: TxnError, only_taken: bool) {
+        if !only_taken {
+            self.asked.append(&mut self.sure);
+        }
+        self.refuse_asked(error);
         for cell in self.cells.values_mut() {
             let dropped = cell.pending.take_if(|pending| pending.taken || !only_taken);
             if let Some(pending) = dropped {

@@ -100,6 +100,11 @@ impl Writer {
                 let outcome = self.files.replace(number, bytes).await;
                 self.written(&slot, outcome)
             }
+            Some(Work::Check) => {
+                let outcome = self.files.check(number).await;
+                checked(&slot, outcome);
+                true
+            }
         };
         if !well {
             self.again_later(slot);
@@ -179,5 +184,20 @@ impl Writer {
             }
         }
         false
+    }
+}
+
+fn checked(slot: &Mutex<Slot>, outcome: Result<(), SlotFileError>) {
+    let mut state = slot.lock();
+    match outcome {
+        Ok(()) => state.owned(),
+        Err(SlotFileError::Stale) => {
+            tracing::error!(slot = state.number, "another process owns this slot");
+            state.lost();
+        }
+        Err(error) => {
+            tracing::warn!(slot = state.number, %error, "cannot read who owns a slot");
+            state.not_checked();
+        }
     }
 }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::area::{MarkedTarget, mark_name, marked_target, path_of, ticket_epoch};
 use super::{Area, OwnedError, OwnedFiles, PresentOwner, remove_if_there, sync_dir};
+use crate::fault::{Fault, planted};
 use crate::ids::OwnerEpoch;
 use crate::volume::{DirEntry, Volume, VolumeError, VolumeFile, VolumePath};
 
@@ -37,6 +38,20 @@ pub struct Claim {
 pub(super) struct Ticket {
     pub(super) name: String,
     pub(super) path: VolumePath,
+}
+
+/// A replace that was begun: see [`Claim::begin`].
+#[derive(Debug)]
+pub struct Draft {
+    ticket: Ticket,
+    file: Arc<dyn VolumeFile>,
+}
+
+impl Draft {
+    /// Where the content goes.
+    pub fn file(&self) -> &Arc<dyn VolumeFile> {
+        &self.file
+    }
 }
 
 impl Claim {
@@ -85,6 +100,44 @@ impl Claim {
         }
     }
 
+    /// Begins a replace whose content is written piece by piece: the ticket exists, so that a
+    /// taker can find it, before the present owner is read. End it with [`Claim::finish`] or
+    /// [`Claim::abandon`].
+    ///
+    /// # Errors
+    /// `Stale`: the area has another owner. `NotApplied`: nothing happened.
+    pub async fn begin(&self) -> Result<Draft, OwnedError> {
+        self.remove_leftover().await?;
+        let (ticket, file) = self.new_ticket().await?;
+        match self.check().await {
+            Ok(()) => Ok(Draft { ticket, file }),
+            Err(error) => {
+                self.discard(&ticket).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes what was written to `draft` durable and the content of `target`. Certain when it
+    /// returns `Ok`. The target is not marked as written: it may be unlinked later.
+    ///
+    /// # Errors
+    /// As of [`Claim::replace`].
+    pub async fn finish(&self, draft: Draft, target: &VolumePath) -> Result<(), OwnedError> {
+        if !planted(Fault::DraftNotSynced)
+            && let Err(error) = draft.file.sync_data().await
+        {
+            self.discard(&draft.ticket).await;
+            return Err(OwnedError::NotApplied(error));
+        }
+        self.rename(&draft.ticket, target).await
+    }
+
+    /// Gives up a replace that was begun.
+    pub async fn abandon(&self, draft: Draft) {
+        self.discard(&draft.ticket).await;
+    }
+
     /// Replaces the whole content of `target`. Durable and certain when it returns `Ok`; only then
     /// may memory, effects and answers follow. The target's directory must exist.
     ///
@@ -108,16 +161,18 @@ impl Claim {
             self.discard(&ticket).await;
             return Err(error);
         }
-        match self.volume().rename(&ticket.path, target).await {
-            Ok(()) => {}
-            Err(error) => {
-                // Without a source: unlinked by a taker, or renamed by a call whose answer was
-                // lost, or it is the target's directory that is missing.
-                if error.is_not_found() && self.check().await == Err(OwnedError::Stale) {
-                    return Err(OwnedError::Stale);
-                }
-                return Err(self.rename_failed(&ticket, error).await);
+        self.rename(&ticket, target).await
+    }
+
+    /// Steps 4 and 5 of a replace.
+    async fn rename(&self, ticket: &Ticket, target: &VolumePath) -> Result<(), OwnedError> {
+        if let Err(error) = self.volume().rename(&ticket.path, target).await {
+            // Without a source: unlinked by a taker, or renamed by a call whose answer was
+            // lost, or it is the target's directory that is missing.
+            if error.is_not_found() && self.check().await == Err(OwnedError::Stale) {
+                return Err(OwnedError::Stale);
             }
+            return Err(self.rename_failed(ticket, error).await);
         }
         let synced = sync_dir(self.volume(), &target.parent()).await;
         synced.map_err(OwnedError::MaybeApplied)

@@ -21,7 +21,7 @@ use crate::runtime::Random;
 use crate::volume::{Volume, VolumeError, VolumePath};
 
 pub use area::{Area, PresentOwner};
-pub use claim::Claim;
+pub use claim::{Claim, Draft};
 
 /// The most bytes of `current.json` that are read.
 const CURRENT_MAX: u64 = 64 * 1024;

@@ -76,6 +76,7 @@ async fn a_level_is_changed_and_kept() {
         (-1, SAFE_DOWNGRADE, 1, false, 95),
         (1, UPGRADE, 1, false, 95),
         (1, 9, 1, false, 95),
+        (1, SAFE_DOWNGRADE, 0, false, 95),
         (1, SAFE_DOWNGRADE, 2, true, 0),
         (2, UPGRADE, 2, false, 0),
     ] {
@@ -87,8 +88,7 @@ async fn a_level_is_changed_and_kept() {
         (1, SAFE_DOWNGRADE, 1),
         (0, UNSAFE_DOWNGRADE, 2),
         (2, UPGRADE, 0),
-        (0, SAFE_DOWNGRADE, 0),
-        (1, UPGRADE, 2),
+        (1, SAFE_DOWNGRADE, 2),
     ] {
         let code = update(&mut client, to, kind, version, false).await;
         assert_eq!(code, 0, "to {to} by {kind}, v{version}");

@@ -55,7 +55,10 @@ async fn send(client: &mut RawClient, request: &TxnOffsetCommitRequest, v: i16) 
         pace.tick().await;
         let answer = client.call(request, v).await.unwrap();
         let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
-        let codes: Vec<i16> = partitions.map(|partition| partition.error_code).collect();
+        let mut partitions: Vec<_> = partitions.collect();
+        // Kafka has those first that failed.
+        partitions.sort_by_key(|partition| partition.partition_index);
+        let codes: Vec<i16> = partitions.iter().map(|p| p.error_code).collect();
         if !codes.contains(&51) {
             return codes;
         }
@@ -227,16 +230,19 @@ async fn t59_a_group_that_is_not_there() {
 
 #[tokio::test]
 async fn t61_and_t62_the_transaction_is_looked_at_first() {
-    let target = Target::shared();
+    // Of its own: Kafka answers by the newest version of what it verifies at the same time.
+    let target = Target::start(&[]);
     target.with_topic("t61", 1).await;
     let (mut client, session) = both(&target, "t61", "g61").await;
     let mut stage = async |id: &str, session: Session, v: i16| {
         let request = staging((id, session), "g61", NOBODY, "t61", &[(0, 8)], v);
         send(&mut client, &request, v).await[0]
     };
-    for (version, outside) in [(0, 48), (1, 48), (2, 48), (3, 48), (4, 120)] {
-        assert_eq!(stage("t61", session, version).await, outside, "v{version}");
+    let mut outside = Vec::new();
+    for version in [4, 3, 2, 1, 0, 3, 4] {
+        outside.push(stage("t61", session, version).await);
     }
+    assert_eq!(outside, [120, 48, 48, 48, 48, 48, 120]);
     for version in 0..=5 {
         assert_eq!(stage("t61-none", session, version).await, 49, "v{version}");
         let other = (session.0 + 1, session.1);

@@ -130,6 +130,11 @@ impl OffsetBook {
         &self.durable
     }
 
+    /// What is durable, to be kept: later changes make another table.
+    pub fn durable_table(&self) -> Arc<OffsetTable> {
+        Arc::clone(&self.durable)
+    }
+
     /// What will be durable if every prepared change is.
     pub fn ahead(&self) -> &OffsetTable {
         &self.ahead

@@ -23,7 +23,7 @@ use crate::service::marker_queue::MarkerQueues;
 use crate::service::producer_ids::ProducerIdError;
 use crate::service::txns::{
     Done, FenceSink, GroupDecisions, HistorySink, Homes, MarkerQueue, MarkerSink, PortError,
-    ProducerIdSource, SlotFiles, TxnConfig, TxnPorts, Txns,
+    ProducerIdSource, SlotFiles, SlotState, TxnConfig, TxnPorts, Txns,
 };
 use crate::slot_hash::fnv1a32;
 use crate::volume::format::{MarkerQueueFile, TxnSlotFile, decode};
@@ -324,6 +324,47 @@ fn a_transaction_outlives_restarts() {
     let causes: Vec<&str> = lines.iter().map(|line| line.3).collect();
     let client = ["client"; 4];
     assert_eq!(causes, [&client[..], &["finished"; 2]].concat());
+}
+
+#[test]
+fn an_administrator_aborts_what_was_looked_at_and_sees_every_id() {
+    let site = site(5);
+    let outside = Arc::new(Outside::default());
+    let [id, other, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    running.init(&other).unwrap().unwrap();
+    let abort = |expected: Option<Session>| {
+        let (txns, id) = (running.txns.clone(), id.clone());
+        let asked = async move { txns.abort(&id, expected).await };
+        running.world.run(asked).unwrap()
+    };
+    let wrong = [
+        (session(1_000, 3), TxnError::ProducerFenced),
+        (session(9, 0), TxnError::InvalidProducerIdMapping),
+    ];
+    for (looked_at, refused) in wrong {
+        assert_eq!(abort(Some(looked_at)), Err(refused));
+    }
+    assert_eq!(running.state(&id).0, TxnState::Ongoing);
+    assert_eq!(abort(Some(begun)), Ok(()));
+    assert_eq!(outside.markers.lock()[&(1_000, 1)], [(false, 1)].into());
+    assert_eq!(outside.fences.lock()[&1_000], 1);
+    let late = running.end(&id, begun, true).unwrap();
+    assert_eq!(late, Err(TxnError::InvalidTxnState));
+    assert_eq!(abort(None), Err(TxnError::InvalidTxnState));
+    let causes: Vec<_> = outside.history.lock().iter().map(|line| line.3).collect();
+    assert!(causes.contains(&"admin"), "{causes:?}");
+    let mut seen = BTreeSet::new();
+    let gaps = running.txns.visit(&mut |id, entry| {
+        seen.insert((id.to_string(), entry.state));
+    });
+    let expected = [(other, TxnState::Empty), (id, TxnState::CompleteAbort)];
+    assert_eq!(seen, expected.into());
+    // Of the other slots nothing is asked in these tests.
+    assert_eq!(gaps.len(), 48);
+    assert!(gaps.iter().all(|gap| gap.state == SlotState::Elsewhere));
 }
 
 #[test]
@@ -767,4 +808,41 @@ fn transitions_of_a_slot_share_a_write() {
         .unwrap();
     let file: TxnSlotFile = decode(&bytes).unwrap();
     assert_eq!(file.ids.len(), 65);
+}
+
+/// A broker that committed a transaction and is stopped at the first step behind that.
+fn stopped_after(site: &Site, outside: &Arc<Outside>, hook: &Arc<Interrupt>) -> (Running, Session) {
+    let [id, ..] = ids();
+    let running = Running::try_start(site, outside, 1, hook.clone()).unwrap();
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    running.end(&id, begun, true).unwrap().unwrap();
+    (running, begun)
+}
+
+/// What it remembers is of a transaction before: it must not tell a client that the one that is
+/// open elsewhere has ended.
+#[test]
+fn an_owner_that_was_taken_over_answers_nothing_from_memory() {
+    let [id, ..] = ids();
+    let hook = Interrupt::none();
+    stopped_after(&site(8), &Arc::default(), &hook);
+    let hook = Interrupt::new(hook.steps(), How::Hold);
+    let mut site = site(8);
+    let outside = Arc::new(Outside::default());
+    let (old, begun) = stopped_after(&site, &outside, &hook);
+    site.world.pass(Duration::from_secs(1));
+    site.host = host("b", 1);
+    site.host.boot_id = "another".into();
+    let new = Running::start(&site, &outside, 2);
+    new.reconcile();
+    let next = new.state(&id).1;
+    assert_eq!(new.add(&id, next), Some(Ok(Added::InTxn(2))));
+    hook.release();
+    let lost = TxnError::NotCoordinator;
+    // It would be a repetition, and the other way, of the end before.
+    assert_eq!(old.end(&id, begun, true).unwrap(), Err(lost));
+    assert_eq!(old.end(&id, begun, false).unwrap(), Err(lost));
+    assert_eq!(old.add(&id, next), Some(Err(lost)));
+    assert_eq!(new.state(&id), (TxnState::Ongoing, next, 2));
 }

@@ -2,13 +2,15 @@
 //!
 //! It has a thread of its own: a process whose workers are wedged must still be able to say so.
 
+mod transactions;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use admin_api::{Check, Views};
+use admin_api::{Check, Parts, Views};
 use coordinator::service::cluster::{ClusterNode, NodeStatus};
 use store_adapter::journal::JournalCounters;
 use store_adapter::runtime::{BoxFuture, Env};
@@ -18,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 use crate::broker::{Broker, Condition};
 use crate::frame::ByteBudget;
 use crate::metrics::Metrics;
+
+pub(crate) use transactions::Transactions;
 
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Without a beat for so long, the workers make no progress.
@@ -177,7 +181,7 @@ impl Views for Health {
     }
 }
 
-/// Binds the admin address, which is on loopback. Port 0 takes a free one.
+/// Binds the admin address. Port 0 takes a free one.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address)?;
     let bound = listener.local_addr()?;
@@ -188,7 +192,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)>
 pub(crate) fn serve(
     env: &Env,
     listener: TcpListener,
-    health: Arc<Health>,
+    parts: Parts,
     stop: CancellationToken,
 ) -> BoxFuture<'static, ()> {
     let task = async move {
@@ -196,7 +200,7 @@ pub(crate) fn serve(
             .enable_all()
             .build();
         let served = runtime.and_then(|runtime| {
-            runtime.block_on(admin_api::serve(listener, health, stop.cancelled_owned()))
+            runtime.block_on(admin_api::serve(listener, parts, stop.cancelled_owned()))
         });
         if let Err(error) = served {
             tracing::error!(%error, "the admin port is not served");

@@ -1,8 +1,9 @@
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use tower::ServiceExt;
+use tower::ServiceExt as _;
 
-use super::*;
+use super::double::parts;
+use crate::*;
 
 struct Double {
     damaged: bool,
@@ -37,7 +38,7 @@ impl Views for Double {
 async fn ask(damaged: bool, method: &str, path: &str) -> (u16, String, String) {
     let request = Request::builder().method(method).uri(path);
     let request = request.body(Body::empty()).unwrap();
-    let response = router(Arc::new(Double { damaged }))
+    let response = router(parts(Arc::new(Double { damaged })))
         .oneshot(request)
         .await
         .unwrap();
@@ -79,7 +80,11 @@ async fn an_unhealthy_one_says_why() {
         ("/livez", 503, "no progress for 7 s"),
         ("/readyz", 503, "store: disk full"),
         ("/metrics", 500, "cannot"),
-        ("/nothing", 404, "served are /livez, /readyz and /metrics"),
+        (
+            "/nothing",
+            404,
+            "served are /, /api/v1, /openapi.json, /livez, /readyz and /metrics",
+        ),
     ] {
         let (status, content_type, body) = ask(true, "GET", path).await;
         assert_eq!(
@@ -135,7 +140,10 @@ async fn what_is_degraded_is_ready_and_says_what_is_wrong() {
         ("/readyz?verbose", verbose),
     ] {
         let request = Request::builder().uri(path).body(Body::empty()).unwrap();
-        let response = router(Arc::new(Partly)).oneshot(request).await.unwrap();
+        let response = router(parts(Arc::new(Partly)))
+            .oneshot(request)
+            .await
+            .unwrap();
         assert_eq!(response.status().as_u16(), 200, "{path}");
         let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
         assert_eq!(body, expected, "{path}");

@@ -1,0 +1,127 @@
+//! Who may ask, and how long a request may take.
+//!
+//! With a token everything but `/livez` and `/readyz` needs it. Without one the surface is on
+//! loopback, which its caller sees to; then a request must name a loopback host, so that no web
+//! page of another name can reach it through a browser.
+
+use std::fmt;
+use std::hint::black_box;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HOST};
+use axum::http::{HeaderValue, uri::Authority};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::{App, Problem};
+
+/// How long a request may take.
+const REQUEST_MAX: Duration = Duration::from_secs(30);
+/// Shortest token that is taken, bytes.
+pub const TOKEN_LEN_MIN: usize = 16;
+/// Longest token that is taken, bytes.
+pub const TOKEN_LEN_MAX: usize = 1024;
+
+/// What a caller has to show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Arc<str>);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    /// A token, without the white space around it.
+    ///
+    /// # Errors
+    /// If it is shorter than [`TOKEN_LEN_MIN`] or longer than [`TOKEN_LEN_MAX`], or has characters
+    /// that a header can't have.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if !(TOKEN_LEN_MIN..=TOKEN_LEN_MAX).contains(&text.len()) {
+            return Err(format!(
+                "a token has {TOKEN_LEN_MIN} to {TOKEN_LEN_MAX} bytes, this one {}",
+                text.len()
+            ));
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("a token has printable ASCII characters only".to_owned());
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// Whether `shown` is it, in a time that depends on the length of `shown` only.
+    fn is(&self, shown: &str) -> bool {
+        let token = self.0.as_bytes();
+        let mut differs = token.len() ^ shown.len();
+        for (index, byte) in shown.bytes().enumerate() {
+            let own = token.get(index % token.len()).copied().unwrap_or_default();
+            differs |= usize::from(own ^ byte);
+        }
+        black_box(differs) == 0
+    }
+}
+
+/// Lets a request through that may pass, and bounds its time.
+pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let health = matches!(path, "/livez" | "/readyz");
+    let refused = match &app.token {
+        _ if health => None,
+        Some(token) => (!shows(&request, token)).then(Problem::unauthorized),
+        None if path == "/metrics" => None,
+        None => foreign(&request),
+    };
+    if let Some(problem) = refused {
+        return problem.into_response();
+    }
+    let late = app.txns.sleep(REQUEST_MAX);
+    let mut response = tokio::select! {
+        biased;
+        response = next.run(request) => response,
+        () = late => {
+            Problem::later("the request took more than 30 s; what it began goes on").into_response()
+        }
+    };
+    // What is shown is of one moment, and may be secret.
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(CACHE_CONTROL, no_store);
+    response
+}
+
+fn shows(request: &Request, token: &Token) -> bool {
+    let header = request.headers().get(AUTHORIZATION);
+    let header = header.and_then(|value| value.to_str().ok());
+    let shown = header.and_then(|value| {
+        let (scheme, shown) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(shown)
+    });
+    shown.is_some_and(|shown| token.is(shown.trim()))
+}
+
+/// Whether a request was meant for another host.
+fn foreign(request: &Request) -> Option<Problem> {
+    let named = request.headers().get(HOST)?;
+    let host = named
+        .to_str()
+        .ok()
+        .filter(|text| !text.contains('@'))
+        .and_then(|text| text.parse::<Authority>().ok());
+    let host = host.as_ref().map_or("", Authority::host);
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address = bare.parse::<IpAddr>();
+    let loopback = match address {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => bare.eq_ignore_ascii_case("localhost"),
+    };
+    (!loopback).then(|| {
+        Problem::forbidden(
+            "without --admin-token-file only a loopback host may be named, such as 127.0.0.1",
+        )
+    })
+}

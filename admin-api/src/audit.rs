@@ -1,0 +1,88 @@
+//! Who changed what: the newest in memory, all of them in the log.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use axum::extract::ConnectInfo;
+use axum::extract::connect_info::Connected;
+use axum::http::request::Parts;
+use axum::serve::IncomingStream;
+use coordinator::volume::format::rfc3339;
+use parking_lot::Mutex;
+
+use crate::listener::Bounded;
+use crate::model::AuditEntry;
+
+/// Entries that are kept.
+const KEPT_MAX: usize = 1000;
+
+/// The address of a caller.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller(SocketAddr);
+
+impl Connected<IncomingStream<'_, Bounded>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
+
+/// The address that a request comes from, where it is known.
+pub(crate) fn caller(parts: &Parts) -> Option<String> {
+    let known = parts.extensions.get::<ConnectInfo<Caller>>();
+    known.map(|ConnectInfo(Caller(address))| address.to_string())
+}
+
+/// What is to be remembered of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Act {
+    pub(crate) who: Option<String>,
+    pub(crate) action: &'static str,
+    pub(crate) target: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) before: Option<String>,
+    pub(crate) after: Option<String>,
+}
+
+/// The memory.
+#[derive(Debug, Default)]
+pub(crate) struct AuditLog(Mutex<(u64, VecDeque<AuditEntry>)>);
+
+impl AuditLog {
+    /// Remembers and logs what came of a request.
+    pub(crate) fn note(&self, now_ms: i64, act: Act, status: u16, outcome: &str) {
+        tracing::info!(
+            action = act.action,
+            who = act.who.as_deref().unwrap_or("unknown"),
+            target_of_it = act.target.as_deref().unwrap_or("-"),
+            reason = act.reason.as_deref().unwrap_or("-"),
+            status,
+            outcome,
+            "a request changed something"
+        );
+        let mut log = self.0.lock();
+        let (seq, entries) = &mut *log;
+        *seq += 1;
+        entries.push_front(AuditEntry {
+            seq: *seq,
+            at: rfc3339(now_ms),
+            at_ms: now_ms,
+            who: act.who,
+            action: act.action,
+            target: act.target,
+            reason: act.reason,
+            status,
+            outcome: outcome.to_owned(),
+            before: act.before,
+            after: act.after,
+        });
+        entries.truncate(KEPT_MAX);
+    }
+
+    /// The newest entries first, and how many are not kept any more.
+    pub(crate) fn list(&self) -> (Vec<AuditEntry>, u64) {
+        let log = self.0.lock();
+        let (seq, entries) = &*log;
+        let kept = u64::try_from(entries.len()).unwrap_or(u64::MAX);
+        (entries.iter().cloned().collect(), seq.saturating_sub(kept))
+    }
+}

@@ -1,0 +1,7 @@
+//! Through HTTP, over a process that is not there.
+
+mod access;
+mod actions;
+mod double;
+mod health;
+mod reading;

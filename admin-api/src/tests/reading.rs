@@ -1,0 +1,404 @@
+use coordinator::machine::txn::TxnState;
+use coordinator::service::txns::{SlotGap, SlotState};
+use coordinator::volume::format::HistoryLine;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::double::{Double, HOSTILE, NOW, Site, entry, pid};
+
+fn ids(list: &Value) -> Vec<&str> {
+    let list = list["transactions"].as_array().unwrap().iter();
+    list.map(|one| one["transactionalId"].as_str().unwrap())
+        .collect()
+}
+
+pub(super) fn path_of(id: &str) -> String {
+    let id = utf8_percent_encode(id, NON_ALPHANUMERIC);
+    format!("/api/v1/transactions/{id}")
+}
+
+#[tokio::test]
+async fn filters_are_combined_and_wrong_ones_are_refused() {
+    let site = Site::new(Double::new());
+    let everything = [HOSTILE, "done", "open", "prepared"];
+    for (query, expected) in [
+        ("", &everything[..]),
+        ("sort=-age", &[HOSTILE, "open", "prepared", "done"]),
+        ("state=Ongoing", &[HOSTILE, "open"]),
+        (
+            "state=Ongoing&state=PrepareCommit",
+            &[HOSTILE, "open", "prepared"],
+        ),
+        ("state=Ongoing&id_prefix=o", &["open"]),
+        ("id_contains=%3Cscript%3E", &[HOSTILE]),
+        ("producer_id=1099511627777", &["open"]),
+        ("topic=orders&partition=2", &[HOSTILE]),
+        ("topic=orders", &[HOSTILE, "open", "prepared"]),
+        ("topic=none", &[]),
+        ("id_pattern=open&state=Ongoing", &["open"]),
+        ("id_pattern=", &everything),
+        ("coordinator=0&state=Empty", &[]),
+        ("coordinator=1", &[]),
+        // Strictly older; what never began passes; negative is off.
+        ("min_age_ms=50000", &[HOSTILE, "done"]),
+        ("min_age_ms=49999", &[HOSTILE, "done", "open"]),
+        ("min_age_ms=-1", &everything),
+        ("overdue=true", &[HOSTILE]),
+    ] {
+        let answer = site.get(&format!("/api/v1/transactions?{query}")).await;
+        assert_eq!(answer.status, 200, "{query}: {}", answer.text);
+        let list = answer.json();
+        assert_eq!(ids(&list), expected, "{query}");
+        assert_eq!(list["matched"], expected.len(), "{query}");
+        assert_eq!(list["source"], "owner");
+        assert_eq!(list["asOf"], "2026-09-21T14:14:20.000Z");
+        assert_eq!(answer.headers["cache-control"], "no-store");
+    }
+    for (query, name) in [
+        ("state=ongoing", "state"),
+        ("states=Ongoing", "states"),
+        ("partition=1", "partition"),
+        ("sort=state", "sort"),
+        ("id_pattern=(", "id_pattern"),
+        ("page_size=0", "page_size"),
+        ("min_age_ms=1s", "min_age_ms"),
+        ("producer_id=x", "producer_id"),
+    ] {
+        let answer = site.get(&format!("/api/v1/transactions?{query}")).await;
+        assert_eq!(answer.status, 400, "{query}");
+        assert_eq!(answer.json()["invalidParams"][0]["name"], name, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn pages_have_every_id_once_and_links_lead_on() {
+    let double = Double::default();
+    for n in 0..250 {
+        let state = if n % 2 == 0 {
+            TxnState::Ongoing
+        } else {
+            TxnState::Empty
+        };
+        let id = format!("tx {n}/\u{1f980}").into();
+        double.ids.lock().insert(id, entry(n, state));
+    }
+    let site = Site::new(double);
+    let mut next = "/api/v1/transactions?page_size=100&sort=id".to_owned();
+    let mut seen = Vec::new();
+    for page in 1.. {
+        let answer = site.get(&next).await;
+        let list = answer.json();
+        assert_eq!(list["matched"], 250);
+        assert_eq!(list["byState"], json!({"Empty": 125, "Ongoing": 125}));
+        seen.extend(ids(&list).into_iter().map(str::to_owned));
+        let Some(link) = answer.headers.get("link") else {
+            assert_eq!(page, 3);
+            assert!(list.get("nextPageToken").is_none());
+            break;
+        };
+        let link = link.to_str().unwrap().strip_prefix('<').unwrap();
+        next = link.strip_suffix(">; rel=\"next\"").unwrap().to_owned();
+    }
+    let sorted = seen.is_sorted();
+    seen.dedup();
+    assert_eq!((seen.len(), sorted), (250, true));
+    // A token of another order is not taken for one of this.
+    let list = site.get("/api/v1/transactions?page_size=1").await.json();
+    let token = list["nextPageToken"].as_str().unwrap();
+    let other = format!("/api/v1/transactions?sort=-age&page_token={token}");
+    assert_eq!(site.get(&other).await.status, 400);
+}
+
+#[tokio::test]
+async fn one_id_says_what_it_does_and_what_comes_next() {
+    let site = Site::new(Double::new());
+    let answer = site.get("/api/v1/transactions/open").await;
+    let one = answer.json();
+    assert_eq!(answer.headers["etag"].to_str().unwrap(), one["etag"]);
+    assert_eq!(one["state"], "Ongoing");
+    assert_eq!(one["producerId"], pid(1));
+    assert_eq!(one["ageMs"], 50_000);
+    assert_eq!(one["deadlineMs"], NOW + 10_000);
+    assert_eq!(one["next"]["action"], "abort-by-timeout");
+    assert_eq!(one["next"]["atMs"], NOW + 10_000);
+    assert_eq!(one["client"]["software"], "librdkafka 2");
+    let on = &one["partitionStates"][0];
+    assert_eq!(on["holdsLastStableOffset"], true);
+    assert_eq!(
+        (&on["firstOffset"], &on["highWatermark"]),
+        (&json!(0), &json!(6))
+    );
+    let prepared = site.get("/api/v1/transactions/prepared").await.json();
+    assert_eq!(prepared["next"]["action"], "write-markers");
+    // Hostile names come back as they are.
+    let hostile = site.get(&path_of(HOSTILE)).await.json();
+    assert_eq!(hostile["transactionalId"], HOSTILE);
+    for unknown in [path_of("nobody"), path_of("open/abort"), path_of("..%2f")] {
+        assert_eq!(site.get(&unknown).await.status, 404, "{unknown}");
+    }
+    assert_eq!(
+        site.get("/api/v1/transactions/%ff").await.json()["status"],
+        400
+    );
+    assert_eq!(
+        site.get("/api/v1/transactions/open?x=1").await.json()["status"],
+        400
+    );
+}
+
+#[tokio::test]
+async fn what_a_damaged_slot_has_is_said_to_be_missing() {
+    let gap = SlotGap {
+        slot: 7,
+        state: SlotState::Damaged,
+    };
+    let site = Site::new(Double {
+        gaps: vec![gap],
+        ..Double::new()
+    });
+    let list = site.get("/api/v1/transactions").await.json();
+    assert_eq!(
+        list["missingSlots"],
+        json!([{"slot": 7, "state": "damaged"}])
+    );
+    let answer = site.get("/api/v1/transactions/damaged").await;
+    let problem = answer.json();
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.headers["retry-after"], "1");
+    assert_eq!(problem["kafkaErrorCode"], 15);
+    assert_eq!(problem["kafkaErrorName"], "COORDINATOR_NOT_AVAILABLE");
+    assert!(problem["detail"].as_str().unwrap().contains("slot 7"));
+    // An open transaction that no coordinator owns up to may be of that slot.
+    let lso = site
+        .get("/api/v1/topics/orders/partitions/3/lso")
+        .await
+        .json();
+    assert_eq!(lso["holder"]["standing"], "unknown");
+    assert_eq!(lso["missingSlots"][0]["slot"], 7);
+}
+
+#[tokio::test]
+async fn the_last_stable_offset_is_explained() {
+    let site = Site::new(Double::new());
+    let ask = async |partition: i32| {
+        let path = format!("/api/v1/topics/orders/partitions/{partition}/lso");
+        site.get(&path).await.json()
+    };
+    let open = ask(0).await;
+    assert_eq!(
+        (&open["lastStableOffset"], &open["heldBack"]),
+        (&json!(0), &json!(6))
+    );
+    assert_eq!(open["holder"]["transactionalId"], "open");
+    assert_eq!(open["holder"]["standing"], "ongoing");
+    assert_eq!(open["holder"]["startMs"], NOW - 50_000);
+    assert_eq!(open["holder"]["client"]["address"], "10.0.0.7:52114");
+    assert_eq!(open["openTransactions"][1]["standing"], "hanging");
+    assert_eq!(
+        open["summary"],
+        "6 offsets are held back by an open transaction of \"open\" (producer 1099511627777), open \
+         for 50 s, which began at offset 0 here; unless its client ends it, it is aborted by \
+         timeout in 10 s."
+    );
+    assert_eq!(
+        open["remedies"][1]["request"],
+        "POST /api/v1/transactions/open/abort"
+    );
+    let deciding = ask(1).await;
+    assert_eq!(deciding["holder"]["standing"], "deciding");
+    assert_eq!(
+        deciding["remedies"][0]["request"],
+        "POST /api/v1/reconcile/run"
+    );
+    let hostile = ask(2).await;
+    let remedy = &hostile["remedies"][1];
+    assert_eq!(
+        remedy["request"],
+        format!("POST {}/abort", path_of_segment(HOSTILE))
+    );
+    // It can't be typed safely.
+    assert!(remedy.get("command").is_none());
+    let hanging = ask(3).await;
+    assert_eq!(hanging["holder"]["standing"], "hanging");
+    assert_eq!(hanging["holder"]["next"]["action"], "nothing");
+    assert_eq!(
+        hanging["remedies"][0]["command"],
+        "fencepost txn abort --topic orders --partition 3 --start-offset 0"
+    );
+    let quiet = ask(4).await;
+    assert_eq!((&quiet["heldBack"], quiet.get("holder")), (&json!(0), None));
+    for (path, status) in [
+        ("/api/v1/topics/orders/partitions/9/lso", 404),
+        ("/api/v1/topics/orders/partitions/-1/lso", 404),
+        ("/api/v1/topics/orders/partitions/x/lso", 400),
+        ("/api/v1/topics/..%2F..%2Fetc/partitions/0/lso", 404),
+        ("/api/v1/topics/damaged/partitions/0/lso", 503),
+        ("/api/v1/topics/offline/partitions/0/producers", 503),
+    ] {
+        assert_eq!(site.get(path).await.json()["status"], status, "{path}");
+    }
+}
+
+/// What stays as it is where as little as may be is escaped.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+fn path_of_segment(id: &str) -> String {
+    format!("/api/v1/transactions/{}", utf8_percent_encode(id, PLAIN))
+}
+
+#[tokio::test]
+async fn producers_show_their_windows() {
+    let site = Site::new(Double::new());
+    let path = "/api/v1/topics/orders/partitions/0/producers";
+    let all = site.get(path).await.json();
+    assert_eq!(all["matched"], 2);
+    let one = site
+        .get(&format!("{path}?producer_id={}", pid(9)))
+        .await
+        .json();
+    let producer = &one["producers"][0];
+    assert_eq!(
+        producer["window"],
+        json!([{"firstSequence": 0, "lastSequence": 2, "baseOffset": 3, "lastOffset": 5,
+                "timestampMs": NOW - 50_000}])
+    );
+    assert_eq!(producer["currentTxnStartOffset"], 3);
+    assert!(producer.get("expiresMs").is_none());
+    let first = site
+        .get(&format!("{path}?page_size=1&open=true"))
+        .await
+        .json();
+    let token = first["nextPageToken"].as_str().unwrap();
+    let second = site
+        .get(&format!("{path}?page_size=1&open=true&page_token={token}"))
+        .await;
+    assert_eq!(second.json()["producers"][0]["producerId"], pid(9));
+}
+
+#[tokio::test]
+async fn files_of_brokers_are_shown_and_so_is_their_damage() {
+    let site = Site::new(Double::new());
+    let fences = site.get("/api/v1/fences?producer_id=7").await.json();
+    assert_eq!(fences["source"], "file");
+    assert_eq!(
+        fences["brokers"][0]["fences"],
+        json!([{"producerId": 7, "producerEpoch": 3, "seenMs": 5}])
+    );
+    assert_eq!(fences["brokers"][0]["count"], 2);
+    assert_eq!(fences["brokers"][1]["error"], "torn");
+    let queue = site.get("/api/v1/marker-queue?broker=1").await.json();
+    let counts = (&queue["waiting"], &queue["confirmed"], &queue["notShown"]);
+    assert_eq!(counts, (&json!(1), &json!(1), &json!(5)));
+    assert_eq!(queue["entries"][0]["ageMs"], 3_000);
+    assert_eq!(queue["entries"][1]["txnSeq"], 3);
+    let none = site.get("/api/v1/marker-queue?broker=2").await.json();
+    assert_eq!(none["entries"], json!([]));
+    let blocks = site.get("/api/v1/producer-ids").await.json();
+    assert_eq!(blocks["brokers"][0]["nextProducerId"], pid(3_000));
+}
+
+#[tokio::test]
+async fn a_group_shows_what_is_staged() {
+    let site = Site::new(Double::new());
+    let group = site.get("/api/v1/groups/g%2F1/offsets").await.json();
+    assert_eq!(group["group"], "g/1");
+    let offset = &group["offsets"][0];
+    assert_eq!(
+        (&offset["offset"], &offset["pending"]),
+        (&json!(1), &json!(true))
+    );
+    assert_eq!(
+        (&offset["lag"], &offset["lagToLastStable"]),
+        (&json!(5), &json!(0))
+    );
+    let pending = &group["pending"][0];
+    assert_eq!(pending["transactionalId"], "open");
+    assert_eq!(pending["offsets"][0]["offset"], 3);
+    assert_eq!(
+        site.get("/api/v1/groups/none/offsets").await.json()["status"],
+        404
+    );
+    assert_eq!(
+        site.get("/api/v1/groups/loading/offsets").await.json()["status"],
+        503
+    );
+}
+
+#[tokio::test]
+async fn history_shows_its_gaps() {
+    let line = |ts: i64, seq: u64, from, to, cause: &str| {
+        let text = json!({"ts": ts, "transactionalId": HOSTILE, "pid": 7, "epoch": 1,
+            "txnSeq": seq, "from": from, "to": to, "cause": cause});
+        serde_json::from_value::<HistoryLine>(text).unwrap()
+    };
+    let lines = vec![
+        line(1, 0, "Empty", "Empty", "client"),
+        line(2, 1, "Empty", "Ongoing", "client"),
+        line(3, 1, "Ongoing", "PrepareAbort", "reaper"),
+        line(4, 1, "PrepareAbort", "CompleteAbort", "finished"),
+        // A restart did it again.
+        line(5, 1, "PrepareAbort", "CompleteAbort", "finished"),
+        line(6, 3, "Ongoing", "PrepareCommit", "client"),
+    ];
+    let site = Site::new(Double {
+        lines,
+        ..Double::new()
+    });
+    let path = format!("{}/history", path_of(HOSTILE));
+    let history = site.get(&path).await.json();
+    let shown = history["transitions"].as_array().unwrap();
+    let gaps: Vec<_> = shown.iter().map(|one| one["gapBefore"] == true).collect();
+    assert_eq!(gaps, [false, false, false, false, false, true]);
+    assert_eq!(shown[2]["cause"], "reaper");
+    assert_eq!(
+        (&history["unreadable"], &history["lost"]),
+        (&json!(1), &json!(2))
+    );
+    let last = site.get(&format!("{path}?since=3&limit=2")).await.json();
+    assert_eq!(last["transitions"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&last["truncated"], &last["transitions"][1]["atMs"]),
+        (&json!(true), &json!(6))
+    );
+    // Nothing is kept of an id that exists; the other does not.
+    let open = site.get("/api/v1/transactions/open/history").await.json();
+    assert_eq!(open["transitions"], json!([]));
+    let none = site.get("/api/v1/transactions/none/history").await;
+    assert_eq!(none.json()["status"], 404);
+}
+
+#[tokio::test]
+async fn the_page_explains_and_escapes() {
+    let site = Site::new(Double::new());
+    let answer = site.get("/").await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
+    let policy = answer.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'"), "{policy}");
+    let html = &answer.text;
+    for expected in [
+        "6 offsets are held back by an open transaction of &quot;open&quot;",
+        "orders, partition 3",
+        "fencepost txn abort --topic orders --partition 3",
+        "&lt;script&gt;",
+        "\\u{202e}",
+        "1 CompleteCommit, 2 Ongoing, 1 PrepareCommit",
+    ] {
+        assert!(html.contains(expected), "{expected}\n{html}");
+    }
+    for never in ["<script", "\u{202e}", "href=\"/api/v1/transactions/a/b"] {
+        assert!(!html.contains(never), "{never}");
+    }
+    // The longest open is first.
+    let place = |text: &str| html.find(text).unwrap();
+    assert!(place("\\u{202e}") < place(">open</a>"));
+    let first = site.get("/?page_size=1&id_prefix=o").await.text;
+    assert!(first.contains(">open</a>") && !first.contains(">done</a>"));
+    let wrong = site.get("/?state=%3Cscript%3E").await;
+    assert_eq!(wrong.status, 400);
+    assert!(!wrong.text.contains("<script"));
+}

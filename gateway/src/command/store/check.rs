@@ -1,0 +1,75 @@
+//! `fencepost store check`.
+
+use clap::Args;
+use serde_json::json;
+use store_adapter::journal::Finding;
+
+use super::super::output::{Failure, Format};
+use super::Opened;
+use super::dump::snapshot_findings;
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Check {
+    /// Read every byte of every file, and every batch
+    #[arg(long)]
+    deep: bool,
+    /// How the outcome is printed
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Check {
+    pub(super) async fn run(self, opened: &Opened) -> Result<String, Failure> {
+        let mut findings = Vec::new();
+        for (path, what) in &opened.refused {
+            findings.push(Finding {
+                path: path.clone(),
+                what: what.clone(),
+            });
+        }
+        let (mut files, mut bytes, mut logs) = (0_usize, 0_u64, 0_usize);
+        for shard in &opened.shards {
+            files += shard.files().count();
+            bytes += shard.files().map(|file| file.bytes).sum::<u64>();
+            logs += shard.logs().count();
+            findings.extend(shard.check(self.deep).await);
+        }
+        findings.extend(snapshot_findings(opened).await);
+        let text = match self.format {
+            Format::Json => {
+                let findings = findings.iter();
+                let shown = json!({
+                    "shards": opened.shards.len() + opened.refused.len(),
+                    "files": files,
+                    "bytes": bytes,
+                    "logs": logs,
+                    "deep": self.deep,
+                    "findings": findings
+                        .map(|one| json!({ "path": one.path, "what": one.what }))
+                        .collect::<Vec<_>>(),
+                });
+                format!("{shown:#}\n")
+            }
+            Format::Table => {
+                let mut text = format!("{files} files, {bytes} bytes, {logs} logs");
+                text.push_str(if self.deep {
+                    ", every byte read\n"
+                } else {
+                    "\n"
+                });
+                for one in &findings {
+                    text.push_str(&format!("{}: {}\n", one.path, one.what));
+                }
+                text
+            }
+        };
+        if findings.is_empty() {
+            return Ok(text);
+        }
+        Err(Failure::Refused(format!(
+            "{} findings\n{}",
+            findings.len(),
+            text.trim_end()
+        )))
+    }
+}

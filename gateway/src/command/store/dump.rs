@@ -1,0 +1,137 @@
+//! `fencepost store dump`.
+
+use clap::Args;
+use coordinator::volume::layout::Place;
+use serde_json::{Value, json};
+use store_adapter::journal::{Finding, OfflineLog, OfflineShard};
+
+use super::super::output::Failure;
+use super::{Opened, Part, json, named, print};
+
+/// Largest snapshot that is read, bytes.
+const SNAPSHOT_MAX: u64 = 1 << 30;
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Dump {
+    /// A topic, of which batches are shown too; without one, the store as a whole
+    topic: Option<String>,
+    #[command(flatten)]
+    part: Part,
+    /// Show what is in the batches
+    #[arg(long, requires = "topic")]
+    records: bool,
+}
+
+impl Dump {
+    /// One JSON object a line: shards with their files, then logs, each followed by its batches.
+    pub(super) async fn run(self, opened: &Opened) -> Result<String, Failure> {
+        let Some(topic) = &self.topic else {
+            for (path, why) in &opened.refused {
+                print(&json!({ "shard": path, "refused": why }))?;
+            }
+            for shard in &opened.shards {
+                print(&files(shard))?;
+                for found in shard.logs() {
+                    if !print(&log(opened, shard, found).await)? {
+                        return Ok(String::new());
+                    }
+                }
+            }
+            return Ok(String::new());
+        };
+        for (shard, found) in opened.topic(topic, &self.part)? {
+            print(&log(opened, shard, found).await)?;
+            let range = self.part.of(found);
+            let mut next = range.start;
+            while next < range.end {
+                let batches = shard.batches(found.id, next).await;
+                let batches = batches
+                    .map_err(|error| Failure::Refused(format!("{}: {error}", named(found))))?;
+                let Some(last) = batches.last() else { break };
+                next = last.last_offset.saturating_add(1);
+                for stored in batches.iter().filter(|batch| batch.base_offset < range.end) {
+                    if !print(&json::batch(stored, self.records))? {
+                        return Ok(String::new());
+                    }
+                }
+            }
+        }
+        Ok(String::new())
+    }
+}
+
+fn files(shard: &OfflineShard) -> Value {
+    let files = shard.files().map(|file| {
+        json!({
+            "path": file.path,
+            "bytes": file.bytes,
+            "footer": file.footer,
+            "needed": file.needed,
+            "logs": file.logs,
+            "tornBytes": file.torn_bytes,
+            "damaged": file.damaged,
+        })
+    });
+    json!({ "shard": shard.id().0, "files": files.collect::<Vec<_>>() })
+}
+
+async fn log(opened: &Opened, shard: &OfflineShard, found: &OfflineLog) -> Value {
+    let segments = shard.segments(found.id).into_iter();
+    let segments = segments.map(|(path, base, last, bytes, max_timestamp)| {
+        json!({
+            "path": path,
+            "baseOffset": base,
+            "lastOffset": last,
+            "bytes": bytes,
+            "maxTimestamp": max_timestamp,
+        })
+    });
+    json!({
+        "topic": found.name,
+        "topicId": found.id.topic,
+        "partition": found.id.partition,
+        "shard": shard.id().0,
+        "startOffset": found.bounds.start,
+        "endOffset": found.bounds.end,
+        "leaderEpoch": found.epoch.map(|epoch| epoch.0),
+        "lastBatchEpoch": found.last_epoch.map(|epoch| epoch.0),
+        "bytes": found.bytes,
+        "damaged": found.damaged.as_ref().map(ToString::to_string),
+        "segments": segments.collect::<Vec<_>>(),
+        "producerState": snapshot(opened, found, Place::ProducerState).await.ok(),
+        "txnIndex": snapshot(opened, found, Place::TxnIndex).await.ok(),
+    })
+}
+
+/// A snapshot file of a partition; null when there is none.
+async fn snapshot(
+    opened: &Opened,
+    log: &OfflineLog,
+    place: fn(String, u32) -> Place,
+) -> Result<Value, Finding> {
+    let path = place(log.name.clone(), log.id.partition).path();
+    let bytes = match opened.volume.read(&path, SNAPSHOT_MAX).await {
+        Err(error) if error.is_not_found() => return Ok(Value::Null),
+        bytes => bytes.map_err(|error| error.to_string()),
+    };
+    let json = bytes.and_then(|bytes| {
+        serde_json::from_slice(&bytes).map_err(|error| format!("it is no JSON: {error}"))
+    });
+    json.map_err(|what| Finding {
+        path: path.to_string(),
+        what,
+    })
+}
+
+/// Snapshots that can't be read. Without them a log is replayed as a whole; nothing is lost.
+pub(super) async fn snapshot_findings(opened: &Opened) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for shard in &opened.shards {
+        for log in shard.logs() {
+            for place in [Place::ProducerState, Place::TxnIndex] {
+                findings.extend(snapshot(opened, log, place).await.err());
+            }
+        }
+    }
+    findings
+}

@@ -1,0 +1,202 @@
+//! Retention: which records of a partition are old enough, or too many, and go.
+//!
+//! As in Kafka a segment goes as a whole, from the log's start on. Segments are not files here:
+//! they are counted from the log's start, over the pieces that the store keeps account of, and
+//! one ends where `segment.bytes` or `segment.ms` would close it (docs/decisions/0004). They are
+//! the same at every look, since a log only ever begins where one of them does.
+
+use store_adapter::store::Piece;
+
+use super::{Partition, TrimError, Visible};
+
+/// Bytes of pieces that are looked at first; each further look takes twice as many.
+const FIRST_BYTES: u64 = 1 << 20;
+/// The most bytes of pieces of one look.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// What of a topic's configs deletes its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionRules {
+    /// `retention.ms`: a segment whose largest timestamp is further back goes. -1: never.
+    pub retention_ms: i64,
+    /// `retention.bytes`: the oldest segments go while the others have as many. -1: never.
+    pub retention_bytes: i64,
+    /// `segment.bytes`: how large a segment gets.
+    pub segment_bytes: i64,
+    /// `segment.ms`: how far the timestamps of a segment reach from its first one.
+    pub segment_ms: i64,
+}
+
+impl Default for RetentionRules {
+    /// Kafka's defaults.
+    fn default() -> Self {
+        Self {
+            retention_ms: 604_800_000,
+            retention_bytes: -1,
+            segment_bytes: 1_073_741_824,
+            segment_ms: 604_800_000,
+        }
+    }
+}
+
+/// A partition at the moment of the decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// First offset.
+    pub start: i64,
+    /// Nothing at or behind it may go: the high watermark, or the first offset of an open
+    /// transaction.
+    pub upto: i64,
+    /// Bytes of the log.
+    pub bytes: u64,
+    /// The time, ms since the Unix epoch.
+    pub now_ms: i64,
+}
+
+/// Decides, piece by piece, where a log should begin.
+#[derive(Debug, Clone)]
+pub struct Judge {
+    rules: RetentionRules,
+    held: Held,
+    /// Behind the last segment that goes.
+    start: i64,
+    /// Bytes of the log that are left.
+    bytes: u64,
+    /// The segment that is gathered.
+    segment: Option<Segment>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    end: i64,
+    bytes: u64,
+    first_timestamp: i64,
+    max_timestamp: i64,
+}
+
+impl Judge {
+    /// Nothing judged yet.
+    pub fn new(rules: RetentionRules, held: Held) -> Self {
+        Self {
+            rules,
+            start: held.start,
+            bytes: held.bytes,
+            held,
+            segment: None,
+        }
+    }
+
+    /// Takes the next piece. `false` once it is clear that nothing more goes.
+    pub fn push(&mut self, piece: &Piece) -> bool {
+        if let Some(segment) = self.segment
+            && self.closes(&segment, piece)
+        {
+            if !self.drop_segment() {
+                return false;
+            }
+            self.segment = None;
+        }
+        let segment = self.segment.get_or_insert(Segment {
+            end: piece.base,
+            bytes: 0,
+            first_timestamp: piece.max_timestamp,
+            max_timestamp: piece.max_timestamp,
+        });
+        segment.end = piece.last.saturating_add(1);
+        segment.bytes = segment.bytes.saturating_add(piece.bytes);
+        segment.max_timestamp = segment.max_timestamp.max(piece.max_timestamp);
+        // A segment only gets larger, later and younger.
+        let segment = *segment;
+        self.goes(&segment)
+    }
+
+    /// The log has ended, and with it the last segment. Where the log should begin.
+    pub fn finish(mut self) -> i64 {
+        if self.segment.is_some() {
+            self.drop_segment();
+        }
+        self.start
+    }
+
+    /// Where the log should begin, as far as it was looked at.
+    pub fn start(&self) -> i64 {
+        self.start
+    }
+
+    fn closes(&self, segment: &Segment, next: &Piece) -> bool {
+        let bytes = segment.bytes.saturating_add(next.bytes);
+        let full = bytes > u64::try_from(self.rules.segment_bytes).unwrap_or(0);
+        let reach = next.max_timestamp.saturating_sub(segment.first_timestamp);
+        full || reach > self.rules.segment_ms
+    }
+
+    fn drop_segment(&mut self) -> bool {
+        let Some(segment) = self.segment.filter(|segment| self.goes(segment)) else {
+            return false;
+        };
+        self.start = segment.end;
+        self.bytes = self.bytes.saturating_sub(segment.bytes);
+        true
+    }
+
+    fn goes(&self, segment: &Segment) -> bool {
+        let age = self.held.now_ms.saturating_sub(segment.max_timestamp);
+        let old = self.rules.retention_ms >= 0 && age > self.rules.retention_ms;
+        let over = u64::try_from(self.rules.retention_bytes).is_ok_and(|kept| {
+            let left = self.bytes.checked_sub(segment.bytes);
+            left.is_some_and(|left| left >= kept)
+        });
+        segment.end <= self.held.upto && (old || over)
+    }
+}
+
+impl Partition {
+    /// Deletes what the rules say is too old or too much, never what is not committed or belongs
+    /// to an open transaction. The new start, if it moved.
+    ///
+    /// # Errors
+    /// See [`TrimError`]; the next look tries again.
+    pub async fn apply_retention(
+        &self,
+        rules: RetentionRules,
+        now_ms: i64,
+    ) -> Result<Option<i64>, TrimError> {
+        let Visible {
+            log_start,
+            high_watermark,
+            last_stable,
+        } = self.visible();
+        let Some(bytes) = self.deps.store.size(self.id) else {
+            return Ok(None);
+        };
+        let held = Held {
+            start: log_start,
+            upto: high_watermark.min(last_stable),
+            bytes,
+            now_ms,
+        };
+        let start = self.judge(Judge::new(rules, held), log_start).await?;
+        if start <= log_start {
+            return Ok(None);
+        }
+        self.delete_records(start).await.map(Some)
+    }
+
+    async fn judge(&self, mut judge: Judge, from: i64) -> Result<i64, TrimError> {
+        let (mut next, mut bytes) = (from, FIRST_BYTES);
+        loop {
+            let pieces = self.deps.store.pieces(self.id, next, bytes).await?;
+            let Some(last) = pieces.last() else {
+                return Ok(judge.finish());
+            };
+            next = last.last.saturating_add(1);
+            if !pieces.iter().all(|piece| judge.push(piece)) {
+                return Ok(judge.start());
+            }
+            bytes = bytes.saturating_mul(2).min(MOST_BYTES);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,438 @@
+//! Gives space back: writes a closed journal file anew without what nobody needs any more.
+//!
+//! A file goes when no log needs it. One that a few logs still need is written anew with their
+//! batches alone, once less than half of it is needed, and takes the old one's place by the
+//! owned-file primitive: whole and durable, under the same name, by one rename. So the order of
+//! files and offsets stays, a crash leaves the one or the other, and a fenced owner changes
+//! nothing. In the background, one file at a time, slower than the disk.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::extents::{Extent, FileIndex, from_offset};
+use super::file::{FILE_HEADER_LEN, FileHeader, FileId, Seed};
+use super::files::{Closed, Files, path};
+use super::frame::{self, BATCH_PREFIX_LEN, Check, FRAME_HEADER_LEN, Frame, Kind, NO_LOG};
+use super::payload::Round;
+use super::round::footer;
+use super::shard::{Log, Registry, Shard};
+use super::{FlushPolicy, JournalConfig};
+use crate::fault::{Fault, planted};
+use crate::ids::LogId;
+use crate::runtime::Env;
+use crate::volume::owned::{Claim, Draft, OwnedError};
+use crate::volume::{VolumeError, VolumeFile};
+
+/// How long freed bytes gather before files are looked at.
+const GATHER: Duration = Duration::from_millis(200);
+/// When it is tried again after an error.
+const RETRY: Duration = Duration::from_secs(5);
+/// Bytes of one round of a file that is written anew.
+const ROUND_BYTES: usize = 1 << 20;
+/// Pause behind each round: about 64 MiB/s at most.
+const PAUSE: Duration = Duration::from_millis(15);
+/// A file is left alone while less than this part of a full one would be given back.
+const LEAST_PART: u64 = 16;
+
+/// What the writer tells whoever gives space back.
+#[derive(Debug)]
+pub(crate) struct Garbage {
+    /// Something is not needed any more.
+    pub(super) more: Notify,
+    /// The file that is being written: what was published is in it, or in its checkpoint.
+    pub(super) current: Mutex<Arc<dyn VolumeFile>>,
+    /// The writer has ended.
+    pub(super) ended: CancellationToken,
+}
+
+impl Garbage {
+    /// Beside a writer of `current`. Files that were found are looked at first.
+    pub(crate) fn new(current: Arc<dyn VolumeFile>) -> Self {
+        let garbage = Self {
+            more: Notify::new(),
+            current: Mutex::new(current),
+            ended: CancellationToken::new(),
+        };
+        garbage.more.notify_one();
+        garbage
+    }
+}
+
+/// Gives the space of one shard back.
+#[derive(Debug)]
+pub(crate) struct Rewriter {
+    pub(crate) env: Env,
+    pub(crate) config: JournalConfig,
+    pub(crate) files: Arc<Files>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) garbage: Arc<Garbage>,
+}
+
+/// Why a file was not written anew.
+#[derive(Debug)]
+enum Failed {
+    /// It is not as its index says: left alone for good.
+    Damaged,
+    /// The shard is closed, or another owner's.
+    Ended,
+    /// Nothing happened, and it may go better later.
+    Step(VolumeError),
+    /// It may have taken the old one's place. Readers go on with the old one, which is as good.
+    Unsure(VolumeError),
+}
+
+impl From<VolumeError> for Failed {
+    fn from(error: VolumeError) -> Self {
+        Self::Step(error)
+    }
+}
+
+impl From<OwnedError> for Failed {
+    fn from(error: OwnedError) -> Self {
+        match error {
+            OwnedError::Stale => Self::Ended,
+            OwnedError::NotApplied(error) => Self::Step(error),
+            OwnedError::MaybeApplied(error) => Self::Unsure(error),
+            OwnedError::Damaged { path, why } => Self::Step(VolumeError::Io {
+                path,
+                what: "read",
+                cause: why,
+            }),
+        }
+    }
+}
+
+/// What of a log a file has to keep.
+struct Needed {
+    log: LogId,
+    start: i64,
+    extents: Vec<Extent>,
+}
+
+impl Rewriter {
+    /// Works until the writer has ended.
+    pub(crate) async fn run(self) {
+        let mut left_alone = Vec::new();
+        let mut again = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.garbage.ended.cancelled() => return,
+                () = self.garbage.more.notified() => {}
+                () = self.env.clock.sleep(RETRY), if again => {}
+            }
+            again = false;
+            tokio::select! {
+                biased;
+                () = self.garbage.ended.cancelled() => return,
+                () = self.env.clock.sleep(GATHER) => {}
+            }
+            while let Some((id, closed)) = self.pick(&left_alone) {
+                match self.rewrite(id, closed).await {
+                    Ok(()) => {}
+                    Err(Failed::Ended) => return,
+                    Err(Failed::Damaged) => {
+                        if self.files.damaged(id) {
+                            let path = path(id);
+                            tracing::error!(%path, "a journal file is damaged; it is kept");
+                        }
+                        left_alone.push(id);
+                    }
+                    Err(Failed::Unsure(error)) => {
+                        tracing::warn!(%error, "a journal file may have been written anew");
+                        left_alone.push(id);
+                    }
+                    Err(Failed::Step(error)) => {
+                        tracing::debug!(%error, "a journal file could not be written anew");
+                        again = true;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The file of which most is given back, if that is worth it.
+    fn pick(&self, left_alone: &[FileId]) -> Option<(FileId, Closed)> {
+        let least = self.config.segment_bytes / LEAST_PART;
+        let mut needed = std::collections::BTreeMap::new();
+        let mut pinned = Vec::new();
+        for log in self.registry.all() {
+            if log.shard.id != self.shard.id {
+                continue;
+            }
+            let start = log.bounds.borrow().start;
+            for segment in &log.index.read().sealed {
+                *needed.entry(segment.file).or_insert(0_u64) += segment.bytes_from(start);
+                if log.damaged.is_some() {
+                    pinned.push(segment.file);
+                }
+            }
+        }
+        let files = self.files.closed(self.shard.id).into_iter();
+        let freed = files.filter_map(|(id, closed)| {
+            // One that nobody needs is about to be unlinked.
+            let needed = *needed.get(&id)?;
+            let freed = closed.len.checked_sub(needed)?;
+            let worth = needed < closed.len / 2 && freed >= least;
+            let free = !pinned.contains(&id) && !left_alone.contains(&id);
+            (worth && free && !self.files.is_damaged(id)).then_some((freed, id, closed))
+        });
+        freed
+            .max_by_key(|(freed, id, _)| (*freed, *id))
+            .map(|(_, id, closed)| (id, closed))
+    }
+
+    async fn rewrite(&self, id: FileId, closed: Closed) -> Result<(), Failed> {
+        let old = self.files.handle(id).await?;
+        let bytes = old.read_at(0, FILE_HEADER_LEN).await?;
+        let header = FileHeader::decode(id, &bytes).map_err(|_| Failed::Damaged)?;
+        let needed = self.needed(id).await?;
+        let draft = self.claim.begin().await?;
+        match self.fill(&old, header, &needed, closed, &draft).await {
+            Ok((closed, index)) => self.put(id, closed, index, draft).await,
+            Err(failed) => {
+                self.claim.abandon(draft).await;
+                Err(failed)
+            }
+        }
+    }
+
+    /// What of `id` the logs need. What they do not need, they will not after a crash either.
+    async fn needed(&self, id: FileId) -> Result<Vec<Needed>, Failed> {
+        let index = self.files.index(id).await?;
+        let mut all = Vec::new();
+        for (log, extents) in &index.logs {
+            let Some(log) = self.registry.get(*log).filter(|log| self.has(log, id)) else {
+                continue;
+            };
+            let start = log.bounds.borrow().start;
+            let extents = from_offset(extents, start).to_vec();
+            all.push(Needed {
+                log: log.id,
+                start,
+                extents,
+            });
+        }
+        if self.config.flush == FlushPolicy::Os {
+            // A trim that a power cut takes back must not miss what it trimmed.
+            let current = Arc::clone(&self.garbage.current.lock());
+            current.sync_data().await?;
+        }
+        Ok(all)
+    }
+
+    fn has(&self, log: &Log, id: FileId) -> bool {
+        let index = log.index.read();
+        log.shard.id == self.shard.id && index.sealed.iter().any(|segment| segment.file == id)
+    }
+
+    /// Writes what is needed to `draft`, in order of logs and offsets.
+    async fn fill(
+        &self,
+        old: &Arc<dyn VolumeFile>,
+        header: FileHeader,
+        needed: &[Needed],
+        closed: Closed,
+        draft: &Draft,
+    ) -> Result<(Closed, FileIndex), Failed> {
+        let seed = header.id.seed();
+        let before = match header.rewritten {
+            Some(len) => len,
+            None => data_len(&self.files, header.id, closed).await?,
+        };
+        let header = FileHeader {
+            rewritten: Some(before),
+            ..header
+        };
+        let mut out = Output::new(header);
+        for one in needed {
+            for extent in &one.extents {
+                let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
+                let bytes = old.read_at(extent.position, len).await?;
+                copy(&bytes, extent, one, seed, &mut out).ok_or(Failed::Damaged)?;
+                if out.round.len() >= ROUND_BYTES {
+                    self.write(&mut out, draft).await?;
+                }
+            }
+        }
+        self.write(&mut out, draft).await?;
+        let position = out.position;
+        let footer = footer(out.index.encode_footer(position), seed, position);
+        let len: usize = footer.iter().map(Bytes::len).sum();
+        draft.file().write_at(position, &footer).await?;
+        let closed = Closed {
+            len: position.saturating_add(len as u64),
+            footer: true,
+        };
+        Ok((closed, out.index))
+    }
+
+    /// Writes one round, and lets others use the disk.
+    async fn write(&self, out: &mut Output, draft: &Draft) -> Result<(), Failed> {
+        let (position, bytes) = out.close();
+        let counters = &self.config.counters;
+        let len = bytes.len() as u64;
+        counters.rewritten_bytes.fetch_add(len, Ordering::Relaxed);
+        draft.file().write_at(position, &[bytes]).await?;
+        if !planted(Fault::DraftNotSynced) {
+            draft.file().sync_data().await?;
+        }
+        tokio::select! {
+            biased;
+            () = self.garbage.ended.cancelled() => Err(Failed::Ended),
+            () = self.env.clock.sleep(PAUSE) => Ok(()),
+        }
+    }
+
+    async fn put(
+        &self,
+        id: FileId,
+        closed: Closed,
+        index: FileIndex,
+        draft: Draft,
+    ) -> Result<(), Failed> {
+        if let Err(error) = self.files.hold(id).await {
+            self.claim.abandon(draft).await;
+            // It is gone: nobody needs it any more.
+            return if error.is_not_found() {
+                Ok(())
+            } else {
+                Err(error.into())
+            };
+        }
+        let before = self.files.closed_len(id);
+        match self.claim.finish(draft, &path(id)).await {
+            Ok(()) => {
+                let freed = before.saturating_sub(closed.len);
+                tracing::debug!(path = %path(id), freed, "a journal file was written anew");
+                self.files.swapped(id, closed, index);
+                let counters = &self.config.counters;
+                counters.rewrites.fetch_add(1, Ordering::Relaxed);
+                counters.freed_bytes.fetch_add(freed, Ordering::Relaxed);
+                Ok(())
+            }
+            // Readers hold the old one, in its place or not.
+            Err(OwnedError::MaybeApplied(error)) => Err(Failed::Unsure(error)),
+            Err(error) => {
+                self.files.kept(id);
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// Where the data of a closed file ends.
+async fn data_len(files: &Files, id: FileId, closed: Closed) -> Result<u64, VolumeError> {
+    if !closed.footer {
+        return Ok(closed.len);
+    }
+    let file = files.handle(id).await?;
+    let footer = super::files::read_footer(&*file, id, closed.len).await?;
+    Ok(footer.map_or(closed.len, |footer| footer.position))
+}
+
+/// Copies what is needed of one extent. `None` when the extent is not what the index says.
+fn copy(
+    bytes: &Bytes,
+    extent: &Extent,
+    needed: &Needed,
+    seed: Seed,
+    out: &mut Output,
+) -> Option<()> {
+    let mut at = 0;
+    let mut next = None;
+    while at < bytes.len() {
+        let rest = bytes.get(at..)?;
+        let (frame, _) = Frame::decode(rest)?;
+        let len = FRAME_HEADER_LEN + frame.payload_len as usize;
+        if frame.kind == Kind::Append && frame.log == needed.log {
+            if next.is_some_and(|next| next != frame.base) {
+                return None;
+            }
+            if next.is_none() && frame.base != extent.base {
+                return None;
+            }
+            next = Some(frame.last().saturating_add(1));
+            if frame.last() >= needed.start {
+                let position = extent.position.saturating_add(at as u64);
+                if !matches!(frame::check(seed, position, rest), Check::Good(..)) {
+                    return None;
+                }
+                out.append(&frame, bytes.get(at + FRAME_HEADER_LEN..at + len)?);
+            }
+        }
+        at += len;
+    }
+    (next == Some(extent.last.saturating_add(1))).then_some(())
+}
+
+/// A file that is written anew, round by round.
+struct Output {
+    seed: Seed,
+    /// Where the round starts, in the file.
+    position: u64,
+    round: BytesMut,
+    /// Bytes at the head of the first round that are no frames.
+    head: usize,
+    crc: u32,
+    frames: u32,
+    index: FileIndex,
+}
+
+impl Output {
+    fn new(header: FileHeader) -> Self {
+        Self {
+            seed: header.id.seed(),
+            position: 0,
+            round: BytesMut::from(&header.encode()[..]),
+            head: FILE_HEADER_LEN,
+            crc: 0,
+            frames: 0,
+            index: FileIndex::default(),
+        }
+    }
+
+    fn append(&mut self, frame: &Frame, batch: &[u8]) {
+        let position = self.position + self.round.len() as u64;
+        let prefix = &batch[..BATCH_PREFIX_LEN.min(batch.len())];
+        let crc = frame.encode(self.seed, position, prefix, &mut self.round);
+        self.round.put_slice(batch);
+        self.crc = crc32c::crc32c_append(self.crc, &crc.to_be_bytes());
+        self.frames += 1;
+        self.index.add(frame, position);
+    }
+
+    /// Ends the round: its bytes, and where they go.
+    fn close(&mut self) -> (u64, Bytes) {
+        let start = self.position;
+        if self.frames > 0 {
+            let payload = Round {
+                crc: self.crc,
+                ends: Vec::new(),
+            };
+            let payload = payload.encode();
+            let commit = Frame {
+                payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
+                base: i64::try_from(start + self.head as u64).unwrap_or(i64::MAX),
+                last_delta: self.frames,
+                ..Frame::new(Kind::Commit, NO_LOG)
+            };
+            let position = start + self.round.len() as u64;
+            commit.encode(self.seed, position, &payload, &mut self.round);
+            self.round.put_slice(&payload);
+        }
+        let bytes = self.round.split().freeze();
+        self.position += bytes.len() as u64;
+        (self.head, self.crc, self.frames) = (0, 0, 0);
+        (start, bytes)
+    }
+}

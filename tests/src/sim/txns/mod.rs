@@ -1,0 +1,198 @@
+//! Transactions: clients of both dialects that commit, abort, walk away and fence one another;
+//! readers that see only what is committed; and the ledger that judges both.
+//!
+//! A transaction has a number in the run. Its records carry it in place of a session, and the
+//! offset that it commits for its group is that number: what is seen says which transaction it
+//! came from.
+
+mod check;
+mod reader;
+mod transactor;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
+
+pub(crate) use self::check::check;
+pub(crate) use self::reader::CommittedReader;
+pub(crate) use self::transactor::Transactor;
+use super::clients::Client;
+use super::history::{Place, RecordId};
+
+/// Set in the session of every record of a transaction.
+const MARK: u32 = 1 << 31;
+/// Codes by which a coordinator says "try again, perhaps elsewhere".
+const AGAIN: [i16; 4] = [14, 15, 16, 51];
+
+/// What its client asked to become of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Nothing: it works on it, or walked away.
+    Nothing,
+    Commit,
+    Abort,
+}
+
+#[derive(Debug, Clone)]
+struct Txn {
+    /// Number of its transactional id.
+    id: u32,
+    wish: Wish,
+    /// The end was answered with success.
+    answered: bool,
+    /// The end was answered with 48: it was ended the other way.
+    refused: bool,
+    acked: BTreeSet<RecordId>,
+    /// Whether the offset of its group was answered with success.
+    offset: bool,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    txns: Vec<Txn>,
+    /// The transactional id that has a producer id.
+    producers: BTreeMap<i64, u32>,
+    /// Producer ids and epochs that began a session.
+    sessions: BTreeSet<(i64, i16)>,
+    /// The highest last stable offset that anybody was told.
+    stable: BTreeMap<Place, i64>,
+    read: u64,
+    looks: u64,
+}
+
+/// What became of transactions, as far as clients were told.
+#[derive(Debug, Default)]
+pub(crate) struct TxnLedger(Mutex<Inner>);
+
+impl TxnLedger {
+    /// What was done, in numbers.
+    pub(crate) fn summary(&self) -> String {
+        let inner = self.0.lock();
+        let of = |wish: Wish| inner.txns.iter().filter(move |txn| txn.wish == wish);
+        format!(
+            "{} transactions ({} committed, {} aborted, {} sessions), {} records read committed, \
+             {} staged offsets looked at",
+            inner.txns.len(),
+            of(Wish::Commit).filter(|txn| txn.answered).count(),
+            of(Wish::Abort).filter(|txn| txn.answered).count(),
+            inner.sessions.len(),
+            inner.read,
+            inner.looks,
+        )
+    }
+
+    /// A session of a transactional id began.
+    fn session(&self, client: &Client, id: u32, producer: (i64, i16)) {
+        let mut inner = self.0.lock();
+        let fresh = !inner.producers.contains_key(&producer.0);
+        let of = *inner.producers.entry(producer.0).or_insert(id);
+        let twice = !inner.sessions.insert(producer);
+        drop(inner);
+        if fresh {
+            client.history.session(producer.0);
+        }
+        if of != id || twice {
+            let what = format!("{producer:?} was given to {id}; before, to {of}");
+            client.history.violation(&what);
+        }
+    }
+
+    /// A producer id that an answer to EndTxn brought.
+    fn rotated(&self, client: &Client, id: u32, producer: i64) {
+        let before = self.0.lock().producers.insert(producer, id);
+        match before {
+            None => drop(client.history.session(producer)),
+            Some(of) if of != id => {
+                let what = format!("producer id {producer} of {of} was given to {id}");
+                client.history.violation(&what);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn begin(&self, id: u32) -> u32 {
+        let mut inner = self.0.lock();
+        inner.txns.push(Txn {
+            id,
+            wish: Wish::Nothing,
+            answered: false,
+            refused: false,
+            acked: BTreeSet::new(),
+            offset: false,
+        });
+        u32::try_from(inner.txns.len()).unwrap_or(0)
+    }
+
+    fn change(&self, number: u32, change: impl FnOnce(&mut Txn)) {
+        let index = usize::try_from(number).unwrap_or(0).saturating_sub(1);
+        if let Some(txn) = self.0.lock().txns.get_mut(index) {
+            change(txn);
+        }
+    }
+
+    fn get(&self, number: u32) -> Option<Txn> {
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.0.lock().txns.get(index).cloned()
+    }
+
+    /// The last transaction of an id whose offset is surely committed.
+    fn committed_offset(&self, id: u32) -> i64 {
+        let inner = self.0.lock();
+        let committed = (1_i64..).zip(&inner.txns).filter(|(_, txn)| {
+            txn.id == id && txn.wish == Wish::Commit && txn.answered && txn.offset
+        });
+        committed.map(|(number, _)| number).last().unwrap_or(-1)
+    }
+
+    /// A record was shown as committed.
+    fn shown(&self, client: &Client, offset: i64, record: RecordId) {
+        let txn = self.get(record.session & !MARK);
+        self.0.lock().read += 1;
+        if record.session & MARK == 0 || txn.as_ref().is_none_or(|txn| txn.wish != Wish::Commit) {
+            let what = format!("{record:?} at {offset} was shown as committed, of {txn:?}");
+            client.history.violation(&what);
+        }
+    }
+
+    /// A last stable offset was told by the newest instance.
+    fn stable(&self, client: &Client, place: Place, offset: i64) {
+        let mut inner = self.0.lock();
+        let known = inner.stable.entry(place).or_insert(0);
+        let before = *known;
+        *known = before.max(offset);
+        drop(inner);
+        if offset < before {
+            let what = format!("the last stable offset of {place:?} was {before} and is {offset}");
+            client.history.violation(&what);
+        }
+    }
+
+    /// Judges a committed offset of the group of `id`; `least` is from before it was asked for.
+    fn offset_seen(&self, client: &Client, id: u32, least: i64, offset: i64) {
+        self.0.lock().looks += 1;
+        let number = u32::try_from(offset).unwrap_or(0);
+        let right = match self.get(number) {
+            None => offset == -1,
+            Some(txn) => txn.id == id && txn.wish == Wish::Commit && !txn.refused,
+        };
+        if !right || offset < least {
+            let what = format!("id {id}: offset {offset} is committed, at least {least} was");
+            client.history.violation(&what);
+        }
+    }
+}
+
+/// The name of the topic of transactions.
+pub(crate) fn topic(partitions: u32) -> String {
+    format!("main-txns-{partitions}")
+}
+
+/// Whether a topic is that of transactions.
+pub(crate) fn is_topic(name: &str) -> bool {
+    name.starts_with("main-txns-")
+}
+
+/// The name of a transactional id, and of its group.
+fn name(id: u32) -> String {
+    format!("txn-{id}")
+}

@@ -1,0 +1,97 @@
+//! The commands of the README about a consumer that waits, one after the other as they stand there.
+//!
+//! Needs kcat and curl (`scripts/setup-clients.sh`) and `--features clients`.
+
+#![allow(missing_docs, reason = "a test")]
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use tests::gatewayproc::{Gateway, GatewayOptions};
+use tests::process::repository;
+
+/// The commands below a heading: what is indented.
+fn commands(heading: &str) -> Vec<String> {
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let (_, section) = readme.split_once(&format!("## {heading}\n")).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let lines = section.lines().filter_map(|line| line.strip_prefix("    "));
+    // A line that ends in a backslash goes on in the next one.
+    let text = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
+    text.lines().map(str::to_owned).collect()
+}
+
+struct Reader<'a> {
+    gateway: &'a Gateway,
+    dir: &'a Path,
+}
+
+impl Reader<'_> {
+    /// The command on the ports of this broker.
+    fn here(&self, command: &str) -> String {
+        assert!(command.contains("127.0.0.1:9092") || command.contains("127.0.0.1:9644"));
+        command
+            .replace("127.0.0.1:9092", &self.gateway.address())
+            .replace("127.0.0.1:9644", &self.gateway.admin_address())
+    }
+
+    /// Types a command, and what it prints.
+    fn types(&self, command: &str) -> String {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &self.here(command)]).current_dir(self.dir);
+        let output = bash.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{command}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[test]
+fn a_person_sees_why_a_consumer_waits_and_helps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Gateway::start(&dir.path().join("data"), &GatewayOptions::default()).unwrap();
+    let reader = Reader {
+        gateway: &gateway,
+        dir: dir.path(),
+    };
+    let commands = commands("See why a consumer waits");
+    let [open, behind, read, why, abort, read_again] = commands.as_slice() else {
+        panic!("{commands:#?}");
+    };
+    let open = open.strip_suffix(" &").unwrap();
+    let mut client = Command::new("bash")
+        .args(["-c", &format!("exec 2>/dev/null; {}", reader.here(open))])
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    // A person types slower than a client opens a transaction.
+    let mut seen = Value::Null;
+    for _ in 0..600 {
+        let mut bash = Command::new("bash");
+        let output = bash.args(["-c", &reader.here(why)]).output().unwrap();
+        seen = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if seen["holder"]["standing"] == "ongoing" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(seen["holder"]["transactionalId"], "demo", "{seen:#}");
+    reader.types(behind);
+    assert_eq!(reader.types(read), "");
+    let why: Value = serde_json::from_str(&reader.types(why)).unwrap();
+    assert_eq!(why["heldBack"], 2);
+    assert_eq!(
+        why["remedies"][1]["request"],
+        "POST /api/v1/transactions/demo/abort"
+    );
+    let aborted: Value = serde_json::from_str(&reader.types(abort)).unwrap();
+    assert_eq!(aborted["outcome"], "aborted", "{aborted:#}");
+    assert_eq!(reader.types(read_again), "behind\n");
+    // Its pipe, too.
+    kill_process_group(Pid::from_child(&client), Signal::KILL).unwrap();
+    client.wait().unwrap();
+}

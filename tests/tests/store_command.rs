@@ -1,0 +1,165 @@
+//! `fencepost store`: what it says of a store, of a damaged one, and of one in use.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tests::gatewayproc::{Gateway, GatewayOptions, binary};
+use tests::raw::batch::{BatchSpec, Record};
+use tests::raw::{RawClient, ops};
+
+fn store(data_dir: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(binary().unwrap());
+    command.arg("store").arg("--data-dir").arg(data_dir);
+    command.args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The lines that a command that went well printed.
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+async fn produce(client: &mut RawClient, topic: &str, records: &[&[u8]]) {
+    let spec = BatchSpec {
+        records: records
+            .iter()
+            .map(|value| Record::value(value.to_vec()))
+            .collect(),
+        ..BatchSpec::default()
+    };
+    let sent = ops::produce(client, topic, 0, spec.build()).await.unwrap();
+    assert_eq!(sent.error_code, 0);
+}
+
+/// A data directory with three batches of one topic and one of another; its broker runs.
+async fn filled(dir: &Path) -> (Gateway, PathBuf) {
+    let data_dir = dir.join("data");
+    let gateway = Gateway::start(&data_dir, &GatewayOptions::default()).unwrap();
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    for topic in ["orders", "other"] {
+        ops::create_topic(&mut client, topic, 1, &[]).await.unwrap();
+    }
+    produce(&mut client, "orders", &[b"one", b"two"]).await;
+    produce(&mut client, "orders", &[b"three", &[0xff, 0]]).await;
+    produce(&mut client, "other", &[b"a"]).await;
+    produce(&mut client, "orders", &[b"five"]).await;
+    (gateway, data_dir)
+}
+
+#[tokio::test]
+async fn a_stopped_store_is_checked_dumped_and_exported_and_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut gateway, data_dir) = filled(dir.path()).await;
+    for verb in [&["check"][..], &["dump"], &["export", "orders"]] {
+        let refused = store(&data_dir, verb);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = text(&refused.stderr);
+        assert!(
+            said.contains("broker 0") && said.contains("--live"),
+            "{said}"
+        );
+        assert!(
+            store(&data_dir, &[verb, &["--live"]].concat())
+                .status
+                .success()
+        );
+    }
+    gateway.stop().unwrap();
+    let before = tree(&data_dir);
+    let checked = store(&data_dir, &["check", "--deep"]);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    assert!(text(&checked.stdout).contains("2 logs"));
+    let exported = lines(&store(&data_dir, &["export", "orders"]));
+    let values: Vec<_> = exported.iter().map(|one| one["value"].as_str()).collect();
+    let expected = [Some("one"), Some("two"), Some("three"), None, Some("five")];
+    assert_eq!(values, expected);
+    assert_eq!(exported[3]["valueHex"], "ff00");
+    let offsets: Vec<_> = exported.iter().map(|one| one["offset"].as_i64()).collect();
+    assert_eq!(offsets, [0, 1, 2, 3, 4].map(Some));
+    let part = [
+        "export",
+        "orders",
+        "--partition",
+        "0",
+        "--from",
+        "1",
+        "--upto",
+        "3",
+    ];
+    assert_eq!(lines(&store(&data_dir, &part)), exported[1..3]);
+    let dumped = lines(&store(&data_dir, &["dump", "orders", "--records"]));
+    assert_eq!(dumped.len(), 4);
+    assert_eq!(dumped[0]["endOffset"], 5);
+    assert_eq!(dumped[0]["segments"][0]["lastOffset"], 4);
+    assert_eq!(dumped[2]["content"][0]["value"], "three");
+    let all = lines(&store(&data_dir, &["dump"]));
+    assert_eq!(all.len(), 3);
+    assert!(all[0]["files"][0]["bytes"].as_u64() > Some(0));
+    let unknown = store(&data_dir, &["export", "no-such"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(tree(&data_dir), before);
+}
+
+#[tokio::test]
+async fn damage_is_found_with_its_path_and_the_rest_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut gateway, data_dir) = filled(dir.path()).await;
+    gateway.stop().unwrap();
+    let journal = data_dir.join("__store/shard-0/journal");
+    let files = std::fs::read_dir(&journal).unwrap();
+    let file = files.map(|entry| entry.unwrap().path()).find(|path| {
+        let bytes = std::fs::read(path).unwrap();
+        bytes.windows(5).any(|window| window == b"three")
+    });
+    let file = file.unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = bytes.windows(5).position(|window| window == b"three");
+    bytes[at.unwrap()] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let found = store(&data_dir, &["check", "--deep"]);
+    assert_eq!(found.status.code(), Some(1));
+    let said = text(&found.stderr);
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert!(said.contains(name), "{said}");
+    assert_eq!(lines(&store(&data_dir, &["export", "other"])).len(), 1);
+    let refused = store(&data_dir, &["export", "orders"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("orders-0"));
+}
+
+#[test]
+fn where_no_store_is_nothing_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    for data_dir in [dir.path(), &missing] {
+        let refused = store(data_dir, &["check"]);
+        assert_eq!(refused.status.code(), Some(1));
+    }
+    assert!(!missing.exists());
+    assert_eq!(tree(dir.path()), []);
+}
+
+/// Every file below `dir` with its content.
+fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(tree(&path));
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            found.push((path, bytes));
+        }
+    }
+    found.sort();
+    found
+}

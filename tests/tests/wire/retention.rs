@@ -1,0 +1,134 @@
+//! Records that are too old, or too many, go; and no others.
+
+use std::time::Duration;
+
+use kafka_protocol::messages::IncrementalAlterConfigsRequest;
+use kafka_protocol::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
+use kafka_protocol::protocol::StrBytes;
+use tests::raw::batch::{BatchSpec, Record};
+use tests::raw::{RawClient, ops};
+
+use crate::kit::{P, Target, produce};
+use crate::reading::fetch_request;
+
+/// Kafka looks for the first time after `log.initial.task.delay.ms`.
+const SOON: [(&str, &str); 2] = [
+    ("log.retention.check.interval.ms", "100"),
+    ("log.initial.task.delay.ms", "100"),
+];
+const MEBIBYTE: &str = "1048576";
+
+/// One record of `len` bytes at a time.
+fn record(len: usize, timestamp: i64) -> bytes::Bytes {
+    let spec = BatchSpec {
+        timestamp_ms: timestamp,
+        records: vec![Record::value(vec![b'x'; len])],
+        ..P(-1, -1, -1, 0).spec()
+    };
+    spec.build()
+}
+
+async fn start(client: &mut RawClient, topic: &str) -> i64 {
+    let starts = ops::list_offsets(client, topic, 1, ops::EARLIEST).await;
+    starts.unwrap()[0]
+}
+
+/// Waits until the log begins at `wanted`, and that it stays there.
+async fn begins_at(client: &mut RawClient, topic: &str, wanted: i64) {
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    for _ in 0..600 {
+        pace.tick().await;
+        if start(client, topic).await >= wanted {
+            break;
+        }
+    }
+    for _ in 0..10 {
+        pace.tick().await;
+        assert_eq!(start(client, topic).await, wanted);
+    }
+}
+
+async fn set(client: &mut RawClient, topic: &str, key: &str, value: &str) {
+    let text = |text: &str| StrBytes::from_string(text.to_owned());
+    let config = AlterableConfig::default()
+        .with_name(text(key))
+        .with_config_operation(0)
+        .with_value(Some(text(value)));
+    let resource = AlterConfigsResource::default()
+        .with_resource_type(2)
+        .with_resource_name(text(topic))
+        .with_configs(vec![config]);
+    let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+    let response = client.call(&request, 1).await.unwrap();
+    assert_eq!(response.responses[0].error_code, 0);
+}
+
+#[tokio::test]
+async fn the_oldest_segments_go_while_the_others_are_enough() {
+    let target = Target::start(&SOON);
+    let configs = [("segment.bytes", MEBIBYTE)];
+    let mut client = target.with_configs("by-size", 1, &configs).await;
+    for n in 0..8 {
+        // Two of them are more than a segment.
+        let sent = produce(&mut client, "by-size", record(600_000, 0)).await;
+        assert_eq!(sent, (0, n));
+    }
+    begins_at(&mut client, "by-size", 0).await;
+    set(&mut client, "by-size", "retention.bytes", "2200000").await;
+    begins_at(&mut client, "by-size", 4).await;
+    // Who reads what went is told so.
+    let fetched = client.call(&fetch_request("by-size", &[(0, 3)]), 12).await;
+    assert_eq!(fetched.unwrap().responses[0].partitions[0].error_code, 1);
+    let sent = produce(&mut client, "by-size", record(600_000, 0)).await;
+    assert_eq!(sent, (0, 8));
+    begins_at(&mut client, "by-size", 5).await;
+}
+
+#[tokio::test]
+async fn a_segment_goes_by_its_largest_timestamp() {
+    let target = Target::start(&SOON);
+    let configs = [("segment.bytes", MEBIBYTE)];
+    let mut client = target.with_configs("by-time", 1, &configs).await;
+    let now = std::time::SystemTime::now();
+    let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = i64::try_from(now.as_millis()).unwrap();
+    for (n, age) in (0..).zip([90_000_000, 90_000_000, 0, 90_000_000]) {
+        let sent = produce(&mut client, "by-time", record(600_000, now - age)).await;
+        assert_eq!(sent, (0, n));
+    }
+    begins_at(&mut client, "by-time", 0).await;
+    set(&mut client, "by-time", "retention.ms", "86400000").await;
+    // The one behind the young segment stays: a log has no holes.
+    begins_at(&mut client, "by-time", 2).await;
+    set(&mut client, "by-time", "retention.ms", "-1").await;
+    begins_at(&mut client, "by-time", 2).await;
+    // The last segment goes too, and the end stays.
+    set(&mut client, "by-time", "retention.ms", "1").await;
+    begins_at(&mut client, "by-time", 4).await;
+    let sent = produce(&mut client, "by-time", record(10, now)).await;
+    assert_eq!(sent, (0, 4));
+}
+
+#[tokio::test]
+async fn the_broker_says_what_holds_for_topics_that_say_nothing() {
+    let settings = [
+        ("log.retention.ms", "86400000"),
+        ("log.retention.hours", "1000"),
+        ("log.segment.bytes", MEBIBYTE),
+    ];
+    let settings: Vec<_> = SOON.into_iter().chain(settings).collect();
+    let target = Target::start(&settings);
+    let mut client = target.with_topic("by-broker", 1).await;
+    let mut kept = target
+        .with_configs("kept", 1, &[("retention.ms", "-1")])
+        .await;
+    for n in 0..3 {
+        let sent = produce(&mut client, "by-broker", record(600_000, 1000)).await;
+        assert_eq!(sent, (0, n));
+        assert_eq!(produce(&mut kept, "kept", record(10, 1000)).await, (0, n));
+    }
+    begins_at(&mut client, "by-broker", 3).await;
+    assert_eq!(start(&mut kept, "kept").await, 0);
+}
