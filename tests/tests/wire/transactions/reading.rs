@@ -182,7 +182,7 @@ async fn r12_a_marker_wakes_who_waits_at_the_last_stable_offset() {
     reader.send(&request, VERSION).await.unwrap();
     finish(&mut client, "r12", (pid, epoch), true).await;
     let woken = reader.receive::<FetchRequest>(VERSION);
-    let woken = tokio::time::timeout(Duration::from_secs(120), woken).await;
+    let woken = tokio::time::timeout(Duration::from_mins(2), woken).await;
     let (_, response) = woken.expect("it is woken").unwrap();
     let answer = &partitions(&response)[0];
     assert_eq!(answer.last_stable_offset, 2);
