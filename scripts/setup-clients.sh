@@ -27,7 +27,7 @@ step_packages() {
     command -v g++ >/dev/null || missing+=(g++)
     command -v make >/dev/null || missing+=(make)
     [[ -e /usr/include/zlib.h ]] || missing+=(zlib1g-dev)
-    command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
+    command -v javac >/dev/null || missing+=(openjdk-17-jdk-headless)
     command -v mvn >/dev/null || missing+=(maven)
     command -v python3 >/dev/null || missing+=(python3)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
@@ -86,6 +86,12 @@ step_java() {
         touch "$libs/complete"
     fi
     exec 9>&-
+    local program=$repo/tests/clients/java/Pipe.java classes=$cache/clients/java
+    stamped "$classes/installed" "$(<"$program")" && return
+    say "the Java program"
+    mkdir -p "$classes"
+    javac -cp "$libs/*" -d "$classes" "$program" || die "$program does not compile"
+    cp "$program" "$classes/installed"
 }
 
 step_go() {

@@ -34,9 +34,10 @@ if [[ $mode == all ]]; then
     say "real clients under kill -9"
     cargo test --locked --profile ci -p tests --features clients-c --test flights -- --nocapture
 
-    say "consumer groups of real clients, and the commands that manage them"
+    say "groups and transactions of real clients, and the commands that manage them"
     # Most of their time is waiting for sessions, JVMs and restarts.
     cargo test --locked --profile ci -p tests --features clients-c --test group_clients \
-        --test groups --test quickstart -- --nocapture --test-threads 4
+        --test txn_clients --test groups --test quickstart --test pipes -- --nocapture \
+        --test-threads 4
 fi
 say "all passed"

@@ -18,7 +18,7 @@ use crate::views::{BoxFuture, TxnViews};
 /// Open connections; more wait in the kernel.
 const CONNECTIONS_MAX: usize = 64;
 /// How long a connection may send and take nothing. More than a request may take.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+const IDLE_MAX: Duration = Duration::from_mins(1);
 
 pub(crate) struct Bounded {
     inner: TcpListener,

@@ -1,8 +1,8 @@
 //! The one form of an error: problem details (RFC 9457).
 
 use axum::Json;
+use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator::machine::group::GroupError;
 use coordinator::machine::txn::TxnError;
@@ -35,7 +35,15 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     invalid_params: Vec<InvalidParam>,
     #[serde(skip)]
-    header: Option<(HeaderName, &'static str)>,
+    also: Also,
+}
+
+/// What an answer says in a header besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Also {
+    Nothing,
+    Authenticate,
+    RetryAfter,
 }
 
 /// A parameter that is not allowed.
@@ -57,7 +65,7 @@ impl Problem {
             kafka_error_name: None,
             retriable: None,
             invalid_params: Vec::new(),
-            header: None,
+            also: Also::Nothing,
         }
     }
 
@@ -99,7 +107,7 @@ impl Problem {
     pub fn unauthorized() -> Self {
         let detail = "the token of --admin-token-file is needed: Authorization: Bearer TOKEN";
         let mut problem = Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", detail);
-        problem.header = Some((WWW_AUTHENTICATE, "Bearer"));
+        problem.also = Also::Authenticate;
         problem
     }
 
@@ -141,7 +149,7 @@ impl Problem {
     pub fn later(detail: impl Into<String>) -> Self {
         let mut problem = Self::unavailable("Not available now", detail.into());
         problem.retriable = Some(true);
-        problem.header = Some((RETRY_AFTER, "1"));
+        problem.also = Also::RetryAfter;
         problem
     }
 
@@ -216,7 +224,11 @@ impl IntoResponse for Problem {
         let status = StatusCode::from_u16(self.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let content_type = [(CONTENT_TYPE, "application/problem+json")];
-        let header = self.header.clone().map(|header| [header]);
+        let header = match self.also {
+            Also::Nothing => None,
+            Also::Authenticate => Some([(WWW_AUTHENTICATE, "Bearer")]),
+            Also::RetryAfter => Some([(RETRY_AFTER, "1")]),
+        };
         match header {
             Some(header) => (status, content_type, header, Json(self)).into_response(),
             None => (status, content_type, Json(self)).into_response(),

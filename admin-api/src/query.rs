@@ -113,7 +113,7 @@ impl Key {
 
     fn from_token(order: &str, token: &str) -> Option<Self> {
         let digits = token.as_bytes();
-        if digits.len() % 2 != 0 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
             return None;
         }
         let bytes = digits.chunks_exact(2).map(|pair| {
@@ -219,13 +219,11 @@ mod tests {
             assert_eq!(page.matched, 25);
             let (entries, next) = page.take("id");
             seen.extend(entries);
-            match next {
-                Some(next) => token = next,
-                None => {
-                    assert_eq!(round, 2);
-                    break;
-                }
-            }
+            let Some(next) = next else {
+                assert_eq!(round, 2);
+                break;
+            };
+            token = next;
         }
         let mut sorted = ids;
         sorted.sort();

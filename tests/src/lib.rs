@@ -6,6 +6,7 @@ pub mod gatewayproc;
 pub mod groups;
 pub mod loadgen;
 pub mod oracle;
+pub mod pipes;
 pub mod process;
 pub mod raw;
 pub mod sim;

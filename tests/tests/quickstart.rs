@@ -6,7 +6,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -49,6 +49,17 @@ impl Reader<'_> {
     }
 }
 
+/// A client that is left running, and ends with the test.
+struct Client(Child);
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Its pipe, too.
+        kill_process_group(Pid::from_child(&self.0), Signal::KILL).ok();
+        self.0.wait().ok();
+    }
+}
+
 #[test]
 fn a_person_sees_why_a_consumer_waits_and_helps_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -62,12 +73,13 @@ fn a_person_sees_why_a_consumer_waits_and_helps_it() {
         panic!("{commands:#?}");
     };
     let open = open.strip_suffix(" &").unwrap();
-    let mut client = Command::new("bash")
+    let client = Command::new("bash")
         .args(["-c", &format!("exec 2>/dev/null; {}", reader.here(open))])
         .stdin(Stdio::null())
         .process_group(0)
         .spawn()
         .unwrap();
+    let _client = Client(client);
     // A person types slower than a client opens a transaction.
     let mut seen = Value::Null;
     for _ in 0..600 {
@@ -83,7 +95,7 @@ fn a_person_sees_why_a_consumer_waits_and_helps_it() {
     reader.types(behind);
     assert_eq!(reader.types(read), "");
     let why: Value = serde_json::from_str(&reader.types(why)).unwrap();
-    assert_eq!(why["heldBack"], 2);
+    assert!(why["heldBack"].as_i64() > Some(1000), "{why:#}");
     assert_eq!(
         why["remedies"][1]["request"],
         "POST /api/v1/transactions/demo/abort"
@@ -91,7 +103,4 @@ fn a_person_sees_why_a_consumer_waits_and_helps_it() {
     let aborted: Value = serde_json::from_str(&reader.types(abort)).unwrap();
     assert_eq!(aborted["outcome"], "aborted", "{aborted:#}");
     assert_eq!(reader.types(read_again), "behind\n");
-    // Its pipe, too.
-    kill_process_group(Pid::from_child(&client), Signal::KILL).unwrap();
-    client.wait().unwrap();
 }

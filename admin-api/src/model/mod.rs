@@ -1,5 +1,10 @@
 //! What is answered, as JSON. Names and meanings of fields are stable.
 
+#![allow(
+    clippy::struct_field_names,
+    reason = "fields have the names of the API"
+)]
+
 mod actions;
 mod groups;
 mod partitions;

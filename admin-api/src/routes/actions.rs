@@ -1,10 +1,12 @@
 //! What can be done about transactions. Every request of these is audited, dry runs and refusals
 //! too.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::IF_MATCH;
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, HeaderValue, Uri};
 use coordinator::machine::txn::{TxnEntry, TxnError};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -112,7 +114,7 @@ async fn abort_audited(
         body.producer_id.unwrap_or(entry.pid.0),
         body.producer_epoch.unwrap_or(entry.epoch.0),
     );
-    let etag = headers.get(IF_MATCH).map(|value| value.as_bytes());
+    let etag = headers.get(IF_MATCH).map(HeaderValue::as_bytes);
     if etag.is_some_and(|etag| etag != b"*" && etag != before.etag.as_bytes()) {
         return Err(Problem::changed(
             "the id has changed since it was looked at",
@@ -139,12 +141,12 @@ async fn abort_audited(
         (outcome, after.as_ref().map(shown))
     };
     Ok(AbortOutcome {
+        source,
         dry_run,
         outcome,
         plan,
         before,
         after,
-        source,
     })
 }
 
@@ -192,7 +194,7 @@ fn plan(app: &App, entry: &TxnEntry) -> AbortPlan {
     });
     AbortPlan {
         partitions: partitions.collect(),
-        partition_count: entry.partitions.values().map(|numbers| numbers.len()).sum(),
+        partition_count: entry.partitions.values().map(BTreeSet::len).sum(),
         groups: entry.groups.iter().map(ToString::to_string).collect(),
         fenced_producer_id: entry.pid.0,
         fenced_producer_epoch: entry.epoch.0,

@@ -43,12 +43,11 @@ impl Broker {
                 .apply_retention(topic.rules.retention, now_ms)
                 .await
             {
-                Ok(None) => {}
                 Ok(Some(start)) => {
                     tracing::debug!(topic = %partition.topic(), %log, start, "records are deleted");
                 }
                 // Its storage or its leadership is gone, which is said elsewhere.
-                Err(TrimError::NotLeader | TrimError::Storage(_)) => {}
+                Ok(None) | Err(TrimError::NotLeader | TrimError::Storage(_)) => {}
                 Err(error) => {
                     tracing::warn!(%log, %error, "retention is tried again at the next look");
                 }

@@ -189,14 +189,12 @@ impl Files {
     /// [`Files::kept`], readers use a handle of what is there.
     pub(crate) async fn hold(&self, id: FileId) -> Result<(), VolumeError> {
         let file = self.handle(id).await?;
-        match self.closed.lock().get_mut(&id) {
-            Some(known) => known.held = Some(file),
-            None => {
-                let path = path(id).to_string();
-                return Err(VolumeError::NotFound { path });
-            }
+        if let Some(known) = self.closed.lock().get_mut(&id) {
+            known.held = Some(file);
+            return Ok(());
         }
-        Ok(())
+        let path = path(id).to_string();
+        Err(VolumeError::NotFound { path })
     }
 
     /// The other content is in place.

@@ -22,6 +22,7 @@ mod reader;
 mod recovery;
 mod rewrite;
 mod roll;
+mod room;
 mod round;
 mod scan;
 mod shard;

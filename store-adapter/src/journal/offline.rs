@@ -20,8 +20,8 @@ use super::reader::{self, Range};
 use super::recovery::{SEALS_MAX, index_logs, list, newest_checkpoint};
 use super::scan::{Scanner, Step};
 use super::shard::{Log, Shard};
-use super::sources::{open_sources, read_source};
-use super::table::Replay;
+use super::sources::{Read, open_sources, read_source};
+use super::table::{Replay, Table};
 use super::{JournalCounters, newest, volume_error};
 use crate::ids::{LeaderEpoch, LogId, ShardId};
 use crate::store::{Bounds, StoreError, StoredBatch};
@@ -136,7 +136,17 @@ impl OfflineShard {
             let replay = replayed.then_some(&mut replay);
             reads.push(read_source(source, replay, None, files.local()).await?);
         }
-        let mut table = replay.finish();
+        Ok(Self::of(volume, shard, files, replay.finish(), reads))
+    }
+
+    /// What readers need of what was read.
+    fn of(
+        volume: Arc<dyn Volume>,
+        shard: ShardId,
+        files: Files,
+        mut table: Table,
+        reads: Vec<Read>,
+    ) -> Self {
         let (mut indexes, refs) = index_logs(shard, &mut table, &reads);
         let closed = Arc::new(Shard {
             id: shard,
@@ -183,13 +193,13 @@ impl OfflineShard {
             found.push((read.id, file));
             files.add(read.id, read.closed, Some(read.index));
         }
-        Ok(Self {
+        Self {
             shard,
             volume,
             files,
             logs,
             found,
-        })
+        }
     }
 
     /// The shard.

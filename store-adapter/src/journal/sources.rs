@@ -3,8 +3,8 @@
 //! What is known of a file's length, best first: its seal, written by the owner that took over
 //! from the one that wrote it; what this process remembers of a file whose sync failed; the header
 //! of the next file of its epoch. The last file of an epoch that nobody sealed is read to its last
-//! whole round. A file that was written anew was whole when it got its name: its length is its size,
-//! whatever a seal of before says.
+//! whole round. A file that was written anew was whole when it got its name: its length is its
+//! size, whatever a seal of before says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -26,11 +26,9 @@ use crate::fault::{Fault, planted};
 use crate::ids::LogId;
 use crate::runtime::Env;
 use crate::store::{LogState, StoreError};
+use crate::volume::VolumeError;
 use crate::volume::owned::{Claim, OwnedError};
-use crate::volume::{Reserve, VolumeError};
 
-/// Space that is reserved ahead, bytes: a full disk is then found before anything is written.
-const RESERVE_STEP: u64 = 8 << 20;
 /// Bytes after which the local index gets a checkpoint.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
 /// How often an unanswered claim check is repeated, and after what pause.
@@ -190,27 +188,6 @@ impl Writer {
         }
     }
 
-    /// Why appends are refused though the disk is not full yet. What is reserved already is used
-    /// up first; what deletes goes on.
-    async fn no_room_for(&self, taken: &[Queued]) -> Option<StoreError> {
-        let bytes = taken.iter().map(|queued| queued.command.append_bytes());
-        let bytes: usize = bytes.sum();
-        let end = self.current.position.saturating_add(bytes as u64);
-        let reserve = self.parts.config.reserve;
-        if bytes == 0 || end <= self.current.allocated || reserve == Reserve::None {
-            return None;
-        }
-        let space = self.parts.files.volume().space().await;
-        if !space.is_ok_and(|space| reserve.is_touched(space)) {
-            return None;
-        }
-        let path = path(self.current.id).to_string();
-        if let Some(space) = &self.parts.config.space {
-            space.refused(&path);
-        }
-        Some(StoreError::Full { path })
-    }
-
     async fn commit(&mut self, mut plan: Plan) {
         let mut encoded = None;
         if !plan.is_empty() {
@@ -244,30 +221,6 @@ impl Writer {
             }
             FlushPolicy::Os => Ok(()),
         }
-    }
-
-    async fn reserve(&mut self, len: u64) -> Result<(), StoreError> {
-        let end = self.current.position.saturating_add(len);
-        if end <= self.current.allocated {
-            return Ok(());
-        }
-        let step = RESERVE_STEP.min(self.parts.config.segment_bytes);
-        for wanted in [end.saturating_add(step), end] {
-            match self.current.file.allocate(wanted).await {
-                Ok(()) => {
-                    self.current.allocated = wanted;
-                    return Ok(());
-                }
-                Err(VolumeError::NoSpace { .. }) => {}
-                // Reserving is a precaution; the write itself will tell.
-                Err(_) => return Ok(()),
-            }
-        }
-        let path = path(self.current.id).to_string();
-        if let Some(space) = &self.parts.config.space {
-            space.refused(&path);
-        }
-        Err(StoreError::Full { path })
     }
 
     async fn failed_round(&mut self, plan: Plan, failure: Failure) {

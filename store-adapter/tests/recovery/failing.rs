@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use store_adapter::ids::LeaderEpoch;
 use store_adapter::journal::{JournalConfig, JournalCounters, JournalStore, MemoryIndex};
 use store_adapter::runtime::{BoxFuture, Env};
@@ -26,14 +27,14 @@ const BATCHES: i64 = 16;
 struct Once {
     left: AtomicU64,
     outcome: StepOutcome,
-    failed: std::sync::Mutex<Option<Step>>,
+    failed: Mutex<Option<Step>>,
 }
 
 impl StepHook for Once {
     fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
         let mut outcome = StepOutcome::Proceed;
         if self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
-            *self.failed.lock().unwrap() = Some(step.clone());
+            *self.failed.lock() = Some(step.clone());
             outcome = self.outcome;
         }
         Box::pin(std::future::ready(outcome))
@@ -112,7 +113,7 @@ async fn run(steps: u64, outcome: StepOutcome) -> bool {
     let hook = Arc::new(Once {
         left: AtomicU64::new(steps),
         outcome,
-        failed: std::sync::Mutex::default(),
+        failed: Mutex::default(),
     });
     let mount = volume.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
     let config = JournalConfig {
@@ -164,7 +165,7 @@ async fn run(steps: u64, outcome: StepOutcome) -> bool {
     for instance in [100, 101] {
         let taker = store_on(&volume, &Arc::new(MemoryIndex::new()));
         let info = open(&taker, instance).await.unwrap();
-        let failed = hook.failed.lock().unwrap().clone();
+        let failed = hook.failed.lock().clone();
         assert_eq!(info.damaged, [], "{failed:?} {outcome:?}");
         for (partition, count) in (0..).zip(read) {
             let all = read_all(&taker, partition).await.unwrap();
@@ -173,7 +174,7 @@ async fn run(steps: u64, outcome: StepOutcome) -> bool {
         taker.acquire(log(0), LeaderEpoch(2)).await.unwrap();
         volume.power_cut(steps);
     }
-    hook.failed.lock().unwrap().is_some()
+    hook.failed.lock().is_some()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -210,7 +210,7 @@ async fn fenced_between_sync_and_answer_reports_no_success() {
     watch.mark_unchanged();
     faults.hold_checks.store(true, Ordering::SeqCst);
     let group = [0, 1].map(|partition| {
-        store_adapter::store::Op::Append(store_adapter::store::Append {
+        Op::Append(store_adapter::store::Append {
             log: log(partition),
             epoch: EPOCH,
             expect_end: i64::from(partition == 0),
@@ -367,7 +367,8 @@ async fn appends_leave_a_reserve_in_which_records_can_be_deleted() {
     let free = left().await;
     assert!((512 << 10..1 << 20).contains(&free), "{free}");
     assert_eq!(store.bounds(log(0)).unwrap().end, end);
-    assert_eq!(read_all(&store, 0).await.unwrap().len() as i64, end);
+    let all = read_all(&store, 0).await.unwrap();
+    assert_eq!(i64::try_from(all.len()).unwrap(), end);
     // What frees space goes on, and what was refused goes on by it.
     let trim = Op::Trim {
         log: log(0),

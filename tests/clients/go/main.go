@@ -7,6 +7,8 @@
 // consume reads every partition from its start, without a group, until COUNT records have
 // come; a line it prints is: partition TAB offset TAB key TAB value.
 //
+//	flights-franz-go pipe BOOTSTRAP INPUT GROUP OUTPUT TRANSACTIONAL_ID
+//
 // group is a member of a group until standard input ends, in the words of ../README.md.
 package main
 
@@ -49,9 +51,12 @@ func run(args []string) error {
 		return consume(args[1], args[2], int32(partitions), count)
 	case len(args) == 5 && args[0] == "group":
 		return member(args[1], args[2], args[3], args[4])
+	case len(args) == 6 && args[0] == "pipe":
+		return pipe(args[1], args[2], args[3], args[4], args[5])
 	default:
 		return errors.New("usage: produce BOOTSTRAP TOPIC | " +
-			"consume BOOTSTRAP TOPIC PARTITIONS COUNT | group BOOTSTRAP TOPIC GROUP STRATEGY")
+			"consume BOOTSTRAP TOPIC PARTITIONS COUNT | group BOOTSTRAP TOPIC GROUP STRATEGY | " +
+			"pipe BOOTSTRAP INPUT GROUP OUTPUT TRANSACTIONAL_ID")
 	}
 }
 

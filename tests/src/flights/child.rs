@@ -162,12 +162,22 @@ pub fn tail(log: &str) -> String {
 /// # Errors
 /// If the jars are not there and can't be fetched.
 pub fn java(class: &str) -> anyhow::Result<Command> {
-    let mut command = tool(&class_path()?, class);
+    Ok(java_on(&class_path()?, class))
+}
+
+/// A program of ours among `classes`, with the jars of Apache Kafka.
+pub fn java_from(classes: &Path, class: &str) -> anyhow::Result<Command> {
+    let class_path = format!("{}:{}", classes.display(), class_path()?);
+    Ok(java_on(&class_path, class))
+}
+
+fn java_on(class_path: &str, class: &str) -> Command {
+    let mut command = tool(class_path, class);
     let logging = repository().join("tests/clients/java/log4j2.properties");
     // Without it the tools log to standard output, where a reader's records belong.
     let logging = format!("-Dlog4j2.configurationFile={}", logging.display());
     command.env("JDK_JAVA_OPTIONS", logging);
-    Ok(command)
+    command
 }
 
 /// Fails with advice unless `path` is a file.

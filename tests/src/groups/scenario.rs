@@ -88,7 +88,11 @@ fn plan(kills: usize, rng: &mut fastrand::Rng) -> Vec<(usize, Event)> {
 pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report> {
     let flights = Flights::load(&cache_dir())?;
     let values: Vec<&[u8]> = flights.values().collect();
-    let settings = [("group.initial.rebalance.delay.ms", "100")];
+    // The records of a batch here are of 2023.
+    let settings = [
+        ("group.initial.rebalance.delay.ms", "100"),
+        ("log.retention.ms", "-1"),
+    ];
     let broker = Broker::start_with(kind, dir, &settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -38,7 +38,7 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "end-waits",
-        "EndTxn is answered when the markers are written, and so is its repeat (design: two-phase \
+        "EndTxn is answered when the markers are written, and so is its repeat (design, section 4: \
          EndTxn); Kafka answers before and tells the repeat to come again (T25)",
     ),
     (

@@ -1,5 +1,7 @@
 //! `fencepost store check`.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use serde_json::json;
 use store_adapter::journal::Finding;
@@ -58,7 +60,8 @@ impl Check {
                     "\n"
                 });
                 for one in &findings {
-                    text.push_str(&format!("{}: {}\n", one.path, one.what));
+                    // Writing to a string does not fail.
+                    writeln!(text, "{}: {}", one.path, one.what).unwrap_or_default();
                 }
                 text
             }

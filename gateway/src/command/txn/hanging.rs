@@ -9,7 +9,7 @@ use super::super::client::Client;
 use super::super::output::{Failure, Row};
 use super::super::topics::{Cluster, Place};
 use super::ids;
-use super::partitions::{self, Producer};
+use super::partitions::{self, Writer};
 
 /// Milliseconds of a minute.
 const MINUTE_MS: i64 = 60_000;
@@ -131,7 +131,7 @@ impl FindHanging {
     }
 }
 
-impl Producer {
+impl Writer {
     /// The transaction that it has open on a partition.
     fn opened(&self, place: &Place, now_ms: i64) -> Option<Hanging> {
         Some(Hanging {

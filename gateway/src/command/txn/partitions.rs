@@ -33,7 +33,7 @@ pub(super) struct DescribeProducers {
 /// A producer, in the columns of `kafka-transactions describe-producers`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Producer {
+pub(super) struct Writer {
     pub(super) producer_id: i64,
     pub(super) producer_epoch: i32,
     pub(super) latest_coordinator_epoch: i32,
@@ -42,7 +42,7 @@ pub(super) struct Producer {
     pub(super) current_transaction_start_offset: Option<i64>,
 }
 
-impl Row for Producer {
+impl Row for Writer {
     const HEADINGS: &'static [&'static str] = &[
         "PRODUCER-ID",
         "PRODUCER-EPOCH",
@@ -64,7 +64,7 @@ impl Row for Producer {
     }
 }
 
-impl Producer {
+impl Writer {
     fn of(state: &ProducerState) -> Self {
         let start = state.current_txn_start_offset;
         Self {
@@ -84,7 +84,7 @@ impl Producer {
 }
 
 impl DescribeProducers {
-    pub(super) async fn run(self, client: &mut Client) -> Result<Vec<Producer>, Failure> {
+    pub(super) async fn run(self, client: &mut Client) -> Result<Vec<Writer>, Failure> {
         let place = (self.topic.clone(), self.partition);
         let cluster = Cluster::ask(client, Some(&[self.topic])).await?;
         let address = match self.broker_id {
@@ -100,7 +100,7 @@ pub(super) async fn producers(
     client: &mut Client,
     address: &str,
     place: &Place,
-) -> Result<Vec<Producer>, Failure> {
+) -> Result<Vec<Writer>, Failure> {
     let (topic, partition) = place;
     let asked = TopicRequest::default()
         .with_name(TopicName(text(topic)))
@@ -112,7 +112,7 @@ pub(super) async fn producers(
         check(one.error_code, || {
             format!("producers of {topic}-{partition}")
         })?;
-        rows.extend(one.active_producers.iter().map(Producer::of));
+        rows.extend(one.active_producers.iter().map(Writer::of));
     }
     rows.sort_by_key(|producer| producer.producer_id);
     Ok(rows)

@@ -7,6 +7,7 @@ use store_adapter::store::LogStore;
 
 use super::*;
 use crate::admitted::Admitted;
+use crate::partition::guard::Opening;
 use crate::partition::testing::{LOG, SHARD, lead};
 
 fn pieces(sizes_and_times: &[(u64, i64)]) -> Vec<Piece> {
@@ -211,7 +212,8 @@ async fn a_partition_begins_later_and_never_behind_an_open_transaction() {
     };
     assert_eq!(partition.apply_retention(rules, i64::MAX).await, Ok(None));
     for id in [-1, -1, -1, 7, -1] {
-        let ticket = partition.append(&batch(id), Admitted::default());
+        let opening = Opening::Unverified;
+        let ticket = partition.append_opening(&batch(id), opening, Admitted::default());
         ticket.outcome().await.unwrap();
     }
     let never = partition.apply_retention(FOR_EVER, i64::MAX).await;

@@ -77,7 +77,16 @@ async fn fetch(client: &mut RawClient, group: &str, topic: &str) -> [(i64, i16);
             .with_group_id(group_id(group))
             .with_topics(Some(vec![topic]))
             .with_require_stable(require_stable);
-        let answer = client.call(&request, 7).await.unwrap();
+        let mut answer = client.call(&request, 7).await.unwrap();
+        // The file of a group may still be being read after a start.
+        let mut pace = tokio::time::interval(std::time::Duration::from_millis(100));
+        for _ in 0..100 {
+            if answer.error_code != 14 {
+                break;
+            }
+            pace.tick().await;
+            answer = client.call(&request, 7).await.unwrap();
+        }
         assert_eq!(answer.error_code, 0);
         let partition = &answer.topics[0].partitions[0];
         *slot = (partition.committed_offset, partition.error_code);
@@ -138,6 +147,25 @@ async fn t53_to_t55_they_are_seen_when_the_transaction_commits() {
     assert_eq!(end(&mut client, "t54", session, true, 5).await.0, 0);
     await_state(&mut client, "t54", "CompleteCommit").await;
     assert_eq!(fetch(&mut client, "g54", "t54").await, [(9, 0), (9, 0)]);
+}
+
+#[tokio::test]
+async fn they_outlive_a_kill() {
+    let target = Target::start(&[]);
+    target.with_topic("t55", 1).await;
+    let (mut client, session) = both(&target, "t55", "g55").await;
+    let request = staging(("t55", session), "g55", NOBODY, "t55", &[(0, 8)], 5);
+    assert_eq!(send(&mut client, &request, 5).await, [0]);
+    drop(client);
+    target.kill_and_restart();
+    groups::connect(&target, "g55").await;
+    let mut client = connect(&target, "t55").await;
+    let open = describe(&mut client, "t55").await;
+    assert_eq!(open.transaction_state.as_str(), "Ongoing");
+    assert_eq!(fetch(&mut client, "g55", "t55").await, [(-1, 0), (-1, 88)]);
+    assert_eq!(end(&mut client, "t55", session, true, 5).await.0, 0);
+    await_state(&mut client, "t55", "CompleteCommit").await;
+    assert_eq!(fetch(&mut client, "g55", "t55").await, [(8, 0); 2]);
 }
 
 #[tokio::test]

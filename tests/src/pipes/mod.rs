@@ -1,0 +1,7 @@
+//! Consume, transform, produce: real clients that move records from topic to topic in transactions,
+//! under kills, and a verdict over what came out.
+
+mod client;
+pub mod scenario;
+
+pub use client::Client;
