@@ -138,6 +138,7 @@ fn every_difference_is_tested() {
         include_str!("records.rs"),
         include_str!("sessions.rs"),
         include_str!("topics.rs"),
+        include_str!("transactions/verification.rs"),
         include_str!("trimming.rs"),
         include_str!("txn_apis/ending.rs"),
         include_str!("txn_apis/sessions.rs"),
