@@ -145,7 +145,8 @@ macro_rules! api_list {
         $apply! {
             Produce, 0, 3..=13, 0, kp::ProduceRequest, kp::ProduceResponse,
                 "acks 0, 1 and all; 1 is answered like all. \
-v0-2 are advertised and refused, as Kafka does.";
+v0-2 are advertised and refused, as Kafka does. The first batch of a transaction on a partition \
+waits for its coordinator, at most 100 ms.";
             Fetch, 1, 4..=18, 4, kp::FetchRequest, FetchReply,
                 "Sessions (KIP-227), long poll, whole batches only; \
 stored bytes are sent as they are.";

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use coordinator::machine::txn::{
     AddClass, Added, EndTxn, InitProducerId, Named, Session, TxnError, TxnState,
 };
 use coordinator::service::groups::GroupConfig;
 use coordinator::service::txns::TxnConfig;
+use coordinator::volume::format::{Extra, MarkerQueueFile, TopicPartitionsEntry, encode};
+use coordinator::volume::layout::Place;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
@@ -25,8 +28,8 @@ use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use store_adapter::journal::{FlushPolicy, MemoryIndex};
 use store_adapter::local::{FixedHost, MemoryIdentity};
 use store_adapter::runtime::{BoxFuture, Env};
-use store_adapter::volume::MemoryVolume;
 use store_adapter::volume::memory::{Step, StepFault, StepHook, StepOutcome};
+use store_adapter::volume::{MemoryVolume, Volume, VolumePath};
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::ops;
 
@@ -600,5 +603,76 @@ async fn the_tombstone_of_a_topic_voids_its_markers() {
     assert_eq!(one.end("tx", 3, me, true).await, Ok(None));
     assert_eq!(markers(&one.partition("a")).await, []);
     assert_eq!(ends(&one.partition("b")), (2, 2));
+    one.running.stop().await;
+}
+
+/// Puts a file on the volume, as another broker does.
+async fn put(volume: &MemoryVolume, path: &VolumePath, bytes: Bytes) {
+    volume.create_dir_all(&path.parent()).await.unwrap();
+    let beside = path.parent().join("~written");
+    let file = volume.create_new(&beside).await.unwrap();
+    file.write_at(0, &[bytes]).await.unwrap();
+    volume.rename(&beside, path).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_broker_queued_is_carried_out_and_confirmed() {
+    let site = Site::new();
+    let polls = |config: &mut BrokerConfig| {
+        config.txn_partition_verification = false;
+        config.txn_poll_interval = Duration::from_millis(10);
+    };
+    let one = site.start_with(polls).await;
+    let a = one.create("a").await;
+    // Of a transaction that another broker coordinates.
+    let other = session(7_000_000, 3);
+    assert_eq!(
+        one.produce(9, Some("theirs"), "a", (other, 0)).await,
+        (0, 0)
+    );
+    let mut entry = MarkerQueueFile {
+        transactional_id: "theirs".to_owned(),
+        producer_id: 7_000_000,
+        producer_epoch: 4,
+        commit: false,
+        coordinator_epoch: 2,
+        partitions: vec![TopicPartitionsEntry {
+            topic: "a".to_owned(),
+            partitions: vec![0],
+        }],
+        txn_seq: Some(5),
+        topic_ids: [("a".to_owned(), a.id().topic)].into(),
+        groups: vec!["g".to_owned()],
+        enqueued_ms: None,
+        extra: Extra::new(),
+    };
+    let (own, pid, epoch) = (BrokerId(0), ProducerId(7_000_000), ProducerEpoch(3));
+    let place = Place::MarkerQueue(own, pid, epoch).path();
+    let done = Place::MarkerDone(own, pid, epoch, 5).path();
+    // The second time nothing is left to do but to say so.
+    for _ in 0..2 {
+        put(&site.volume, &place, encode(&entry).unwrap()).await;
+        let mut pace = tokio::time::interval(Duration::from_millis(5));
+        while site.volume.open(&done).await.is_err() {
+            pace.tick().await;
+        }
+        assert!(site.volume.open(&place).await.is_err());
+        site.volume.remove(&done).await.unwrap();
+        assert_eq!(markers(&a).await, [(1, false, Some(5))]);
+    }
+    assert_eq!(ends(&a), (2, 2));
+    // What this broker does not lead is left, and so is what can't be understood.
+    entry.partitions[0].partitions.push(1);
+    entry.txn_seq = Some(6);
+    put(&site.volume, &place, encode(&entry).unwrap()).await;
+    one.until(|one| one.partition("a").visible().high_watermark == 3)
+        .await;
+    let bad = Place::MarkerQueue(own, ProducerId(8), epoch).path();
+    put(&site.volume, &bad, Bytes::from_static(b"{")).await;
+    one.until(|one| !one.running.node.damage().is_empty()).await;
+    assert_eq!(one.running.node.damage()[0].path, bad.to_string());
+    for left in [&place, &bad] {
+        assert!(site.volume.open(left).await.is_ok());
+    }
     one.running.stop().await;
 }

@@ -37,14 +37,16 @@ pub fn start_passes(broker: &Arc<Broker>, queues: QueuePasses) {
     let interval = config.txn_reconcile_interval;
     let weak = Arc::downgrade(broker);
     spawn(broker, "txn-reconcile", async move {
-        let mut loading = true;
+        let (mut loading, mut settled) = (true, false);
         while let Some(broker) = weak.upgrade() {
             // Looked at before: a slot that is read meanwhile has another look.
             loading = loading && broker.txns().slots_loading() > 0;
             reconcile(&broker).await;
-            if !loading && let Err(error) = queues.queues.sweep(broker.txns()).await {
+            // Not with the first look: what was confirmed before the start is taken first.
+            if settled && let Err(error) = queues.queues.sweep(broker.txns()).await {
                 tracing::warn!(%error, "marker queues are not swept");
             }
+            settled = !loading;
             let pause = broker
                 .env()
                 .clock

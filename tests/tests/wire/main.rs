@@ -30,6 +30,7 @@ mod retention;
 mod sessions;
 mod tools;
 mod topics;
+mod transactions;
 mod trimming;
 mod txn_apis;
 mod unread;

@@ -95,7 +95,7 @@ impl VolumeQueueFiles {
             && file.txn_seq != entry.txn_seq
         {
             let (found, txn_seq) = (file.txn_seq, entry.txn_seq);
-            tracing::error!(%path, ?found, ?txn_seq, "markers of another transaction are there");
+            tracing::error!(%path, ?found, ?txn_seq, "an entry of another transaction is there");
             return Err(QueueFileError::Taken { found, txn_seq });
         }
         let bytes = format::encode(entry)

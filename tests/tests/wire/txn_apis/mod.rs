@@ -30,13 +30,13 @@ const PASSES: [i16; 4] = [14, 15, 16, 51];
 /// A producer id and epoch.
 pub(crate) type Session = (i64, i16);
 
-fn id_of(id: &str) -> TransactionalId {
+pub(crate) fn id_of(id: &str) -> TransactionalId {
     TransactionalId(text(id))
 }
 
 /// A connection, once the transactional id has a coordinator: Kafka makes the topic behind it when
 /// it is first asked.
-async fn connect(target: &Target, id: &str) -> RawClient {
+pub(crate) async fn connect(target: &Target, id: &str) -> RawClient {
     let mut client = target.connect().await;
     let mut pace = tokio::time::interval(Duration::from_millis(100));
     for _ in 0..600 {
@@ -84,7 +84,7 @@ async fn init_by(
 }
 
 /// A new session of an id, which claims nothing.
-async fn begin(client: &mut RawClient, id: &str) -> Session {
+pub(crate) async fn begin(client: &mut RawClient, id: &str) -> Session {
     let (code, pid, epoch) = init(client, id, (-1, -1), 4).await;
     assert_eq!(code, 0, "{id}");
     (pid, epoch)
@@ -126,7 +126,7 @@ async fn add_once(
 }
 
 /// The same once the transaction before is finished.
-async fn add(
+pub(crate) async fn add(
     client: &mut RawClient,
     id: &str,
     session: Session,
@@ -163,7 +163,7 @@ fn end_request(id: &str, session: Session, commit: bool) -> EndTxnRequest {
 }
 
 /// Code, producer id and epoch of an EndTxn, once the transaction before is finished.
-async fn end(
+pub(crate) async fn end(
     client: &mut RawClient,
     id: &str,
     session: Session,
@@ -195,7 +195,7 @@ async fn describe(client: &mut RawClient, id: &str) -> TransactionState {
 }
 
 /// Awaits that an id is in a state: Kafka finishes transactions behind its answers.
-async fn await_state(client: &mut RawClient, id: &str, state: &str) -> TransactionState {
+pub(crate) async fn await_state(client: &mut RawClient, id: &str, state: &str) -> TransactionState {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     let mut last = String::new();
     for _ in 0..600 {

@@ -131,6 +131,19 @@ fn entry(to: i32, epoch: i16) -> Place {
     Place::MarkerQueue(BrokerId(to), ProducerId(1_000), ProducerEpoch(epoch))
 }
 
+/// An entry without partitions, as a file.
+fn entry_bytes(id: &str, producer: (i64, i16), commit: bool, txn_seq: Option<u64>) -> Vec<u8> {
+    let (pid, epoch) = producer;
+    let number = txn_seq.map(|txn_seq| format!(r#","txnSeq":{txn_seq}"#));
+    let end = format!(
+        r#""commit":{commit},"partitions":[]{}}}"#,
+        number.unwrap_or_default()
+    );
+    let text =
+        format!(r#"{{"transactionalId":"{id}","producerId":{pid},"producerEpoch":{epoch},{end}"#);
+    text.into_bytes()
+}
+
 #[test]
 fn an_entry_is_confirmed_by_its_done_file() {
     let (pair, next) = Pair::start(1);
@@ -228,12 +241,8 @@ fn an_entry_that_is_missing_or_damaged_is_put_again() {
     assert!(damage[0].copy.is_some());
     // A done file must say so inside and out.
     let wrong = Place::MarkerDone(BrokerId(1), ProducerId(1_000), ProducerEpoch(0), 1);
-    let other = concat!(
-        r#"{"transactionalId":"tx-commit","producerId":1000,"producerEpoch":1"#,
-        r#","commit":true,"partitions":[],"txnSeq":2}"#
-    )
-    .as_bytes();
-    pair.site.put(&wrong.path(), other);
+    let other = entry_bytes("tx-commit", (1000, 1), true, Some(2));
+    pair.site.put(&wrong.path(), &other);
     pair.settle();
     assert_eq!(pair.names(), ["to-kaas-1/1000-0.json"]);
     assert_eq!(pair.running.add(&pair.id, next).unwrap(), GATED);
@@ -272,12 +281,8 @@ fn an_entry_of_another_transaction_is_in_the_way_and_is_not_replaced() {
     let received = pair.received();
     pair.done(&received[0]);
     pair.settle();
-    let stray = concat!(
-        r#"{"transactionalId":"tx-commit","producerId":1000,"producerEpoch":2"#,
-        r#","commit":false,"partitions":[],"txnSeq":1}"#
-    )
-    .as_bytes();
-    pair.site.put(&entry(1, 1).path(), stray);
+    let stray = entry_bytes("tx-commit", (1000, 2), false, Some(1));
+    pair.site.put(&entry(1, 1).path(), &stray);
     pair.running.add(&pair.id, next).unwrap().unwrap();
     let late = pair.running.end(&pair.id, next, true).unwrap();
     assert_eq!(late, Err(TxnError::CoordinatorNotAvailable));
@@ -294,12 +299,8 @@ fn an_entry_of_another_transaction_is_in_the_way_and_is_not_replaced() {
     let file: MarkerQueueFile = decode(&bytes).unwrap();
     assert_eq!((file.txn_seq, file.commit), (Some(2), true));
     // What is owed is not swept, and neither is what another broker coordinates.
-    let foreign = concat!(
-        r#"{"transactionalId":"tx-bare","producerId":1000,"producerEpoch":9"#,
-        r#","commit":false,"partitions":[],"txnSeq":1}"#
-    )
-    .as_bytes();
-    pair.site.put(&entry(1, 8).path(), foreign);
+    let foreign = entry_bytes("tx-bare", (1000, 9), false, Some(1));
+    pair.site.put(&entry(1, 8).path(), &foreign);
     pair.sweep();
     assert_eq!(
         pair.names(),
@@ -320,13 +321,9 @@ fn an_entry_of_an_older_volume_is_removed_when_it_is_done() {
     let (pair, _) = Pair::start(6);
     let received = pair.received();
     pair.done(&received[0]);
-    let old = concat!(
-        r#"{"transactionalId":"x","producerId":7,"producerEpoch":2"#,
-        r#","commit":false,"partitions":[]}"#
-    )
-    .as_bytes();
+    let old = entry_bytes("x", (7, 2), false, None);
     let place = Place::MarkerQueue(BrokerId(1), ProducerId(7), ProducerEpoch(2));
-    pair.site.put(&place.path(), old);
+    pair.site.put(&place.path(), &old);
     let received = pair.received();
     assert_eq!(received[0].file.txn_seq, None);
     pair.done(&received[0]);

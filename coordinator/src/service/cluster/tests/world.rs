@@ -360,8 +360,9 @@ impl Site {
             .unwrap()
     }
 
-    pub(super) fn put(&self, path: &VolumePath, bytes: &'static [u8]) {
+    pub(super) fn put(&self, path: &VolumePath, bytes: &[u8]) {
         let (volume, path) = (self.volume.clone(), path.clone());
+        let bytes = bytes::Bytes::copy_from_slice(bytes);
         self.world
             .run(async move {
                 volume.create_dir_all(&path.parent()).await.unwrap();
@@ -369,7 +370,7 @@ impl Site {
                     volume.remove(&path).await.unwrap();
                 }
                 let file = volume.create_new(&path).await.unwrap();
-                file.write_at(0, &[bytes.into()]).await.unwrap();
+                file.write_at(0, &[bytes]).await.unwrap();
                 file.sync_data().await.unwrap();
                 volume.sync_dir(&path.parent()).await.unwrap();
             })
