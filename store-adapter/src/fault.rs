@@ -34,15 +34,13 @@ pub enum Fault {
     PrepareBeforeDurable,
     /// A marker is appended whatever the number of the transaction.
     MarkerRepeated,
-    /// A coordinator answers from memory without asking whether it owns the slot.
-    OwnerNotAsked,
     /// A journal file that was written anew takes the old one's place before it is durable.
     DraftNotSynced,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 16] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -58,7 +56,6 @@ impl Fault {
         Fault::NotVerified,
         Fault::PrepareBeforeDurable,
         Fault::MarkerRepeated,
-        Fault::OwnerNotAsked,
         Fault::DraftNotSynced,
     ];
 }

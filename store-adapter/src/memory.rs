@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::store::{
     Append, AtomicScope, Bounds, Caps, Commit, Durability, LogInfo, LogState, LogStore, Op, Piece,
-    ShardInfo, StoreError, StoreFuture, StoredBatch,
+    ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
 };
 
 /// Largest batch that [`MemoryStore::new`] takes, bytes.
@@ -391,10 +391,13 @@ impl LogStore for MemoryStore {
         ready(self.pieces_of(id, from, min_bytes))
     }
 
-    fn size(&self, id: LogId) -> Option<u64> {
+    fn size(&self, id: LogId) -> Option<Size> {
         let shared = self.shared.lock();
         let log = self.log(&shared, id).ok()?;
-        Some(log.batches.iter().map(|b| b.bytes.len() as u64).sum())
+        Some(Size {
+            bytes: log.batches.iter().map(|b| b.bytes.len() as u64).sum(),
+            from: log.bounds.borrow().start,
+        })
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

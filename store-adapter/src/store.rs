@@ -247,6 +247,15 @@ pub struct StoredBatch {
     pub append_ms: i64,
 }
 
+/// Bytes of a log, counted without I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Bytes of the batches at and behind [`Size::from`].
+    pub bytes: u64,
+    /// The start of the log, or behind a first part that [`LogStore::pieces`] tells the bytes of.
+    pub from: i64,
+}
+
 /// A stretch of a log, as large as the store keeps account of: one batch or many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
@@ -325,9 +334,9 @@ pub trait LogStore: Send + Sync + Debug + 'static {
     /// As of [`LogStore::read`].
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>>;
 
-    /// About how many bytes the log takes from its start on, without I/O. `None` when the log is
-    /// not open here.
-    fn size(&self, id: LogId) -> Option<u64>;
+    /// What is known without I/O of the bytes that the log takes. `None` when the log is not open
+    /// here.
+    fn size(&self, id: LogId) -> Option<Size>;
 
     /// Start and durable end, without I/O. `None` when the log is not open here.
     fn bounds(&self, id: LogId) -> Option<Bounds>;

@@ -100,8 +100,9 @@ async fn results(
     client: &Client,
 ) -> Vec<AddPartitionsToTxnTopicResult> {
     let topics = &asked.topics;
-    let partitions: Vec<Named> = txn_request::named(topics)
-        .map(|(topic, partition)| named(broker, topic, partition))
+    let partitions: Vec<Named> = topics
+        .iter()
+        .flat_map(|topic| named(broker, topic))
         .collect();
     if partitions.iter().any(|one| one.topic_id.is_none()) {
         let missing = of(partitions.iter().filter(|one| one.topic_id.is_none()));
@@ -145,8 +146,11 @@ async fn outside(
     }
     let (class, client) = match asked.class {
         Class::Verify => {
-            let asked = of(partitions.iter());
-            let verified = txns.verify_partitions(id, session, &asked).await?;
+            let ids = partitions
+                .iter()
+                .filter_map(|one| Some((one.topic.clone(), one.topic_id?)));
+            let (ids, asked) = (ids.collect(), of(partitions.iter()));
+            let verified = txns.verify_partitions(id, session, &asked, &ids).await?;
             return Ok(verified.missing);
         }
         Class::Client(version) => (AddClass::Client(version), Some(client)),
@@ -160,14 +164,22 @@ async fn outside(
     }
 }
 
-fn named(broker: &Broker, topic: &AddPartitionsToTxnTopic, partition: i32) -> Named {
+/// The partitions of one topic of the request; they share its name.
+fn named<'a>(
+    broker: &Broker,
+    topic: &'a AddPartitionsToTxnTopic,
+) -> impl Iterator<Item = Named> + use<'a> {
     let hosted = broker.topic_by_name(&topic.name);
-    let hosted = hosted.filter(|hosted| hosted.any_partition(partition).is_some());
-    Named {
-        topic: shared_text(&topic.name),
-        topic_id: hosted.map(|hosted| hosted.id),
-        partition,
-    }
+    let name = shared_text(&topic.name);
+    topic.partitions.iter().map(move |partition| {
+        let hosted = hosted.as_ref();
+        let hosted = hosted.filter(|hosted| hosted.any_partition(*partition).is_some());
+        Named {
+            topic: name.clone(),
+            topic_id: hosted.map(|hosted| hosted.id),
+            partition: *partition,
+        }
+    })
 }
 
 fn of<'a>(named: impl Iterator<Item = &'a Named>) -> TopicPartitions {

@@ -36,7 +36,10 @@ pub(crate) fn handle(
         state.transactional_id = TransactionalId(text(id));
         state
     };
-    let states = request.transactional_ids.iter().map(one).collect();
+    // Each once: an answer is never larger than what is stored.
+    let mut seen = BTreeSet::new();
+    let ids = request.transactional_ids.iter();
+    let states = ids.filter(|id| seen.insert(*id)).map(one).collect();
     let response = DescribeTransactionsResponse::default().with_transaction_states(states);
     Staged::Now(ApiResponse::DescribeTransactions(Box::new(response)))
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use coordinator::machine::txn::{Client, Session};
 use futures_util::FutureExt;
 use kafka_protocol::messages::ProducerId;
-use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use store_adapter::ids;
 use store_adapter::runtime::BoxFuture;
 
@@ -55,14 +54,6 @@ pub(super) fn session(pid: ProducerId, epoch: i16) -> Session {
 pub(super) fn is_from_cluster(context: &RequestContext) -> bool {
     let peer = context.connection.peer;
     peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback())
-}
-
-/// Topics and partitions of a request, in its order.
-pub(super) fn named(
-    topics: &[AddPartitionsToTxnTopic],
-) -> impl Iterator<Item = (&AddPartitionsToTxnTopic, i32)> {
-    let topics = topics.iter();
-    topics.flat_map(|topic| topic.partitions.iter().map(move |number| (topic, *number)))
 }
 
 /// A transactional id that outlives its request.

@@ -4,6 +4,7 @@
 //! Refused with 51 while the coordinator has decided about that producer's records on that
 //! partition and has not finished: its own marker is on the way. From other hosts: 31.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coordinator::machine::txn::TopicPartitions;
@@ -36,13 +37,20 @@ pub(crate) fn handle(
     request: &WriteTxnMarkersRequest,
 ) -> Staged<ApiResponse> {
     let allowed = txn_request::is_from_cluster(context);
-    let one = |marker: &WritableTxnMarker| {
-        let undecided = broker.txns().undecided(ProducerId(marker.producer_id.0));
-        let undecided = undecided.map_err(error_code::txn);
+    // What the coordinator has not finished, looked for once for each producer.
+    let mut known = BTreeMap::new();
+    let mut one = |marker: &WritableTxnMarker| {
+        let undecided = known.entry(marker.producer_id.0).or_insert_with(|| {
+            if !allowed {
+                return Ok(TopicPartitions::new());
+            }
+            let undecided = broker.txns().undecided(ProducerId(marker.producer_id.0));
+            undecided.map_err(error_code::txn)
+        });
         let topics = marker.topics.iter().map(|topic| {
             let queue = |partition: &i32| {
                 let queued = if allowed {
-                    queue(broker, marker, &undecided, &topic.name, *partition)
+                    queue(broker, marker, undecided, &topic.name, *partition)
                 } else {
                     Err(ResponseError::ClusterAuthorizationFailed)
                 };
@@ -53,7 +61,7 @@ pub(crate) fn handle(
         });
         (marker.producer_id, topics.collect())
     };
-    let ordered: Ordered = request.markers.iter().map(one).collect();
+    let ordered: Ordered = request.markers.iter().map(&mut one).collect();
     Staged::Later(Box::pin(answer(ordered)))
 }
 

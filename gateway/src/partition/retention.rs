@@ -166,8 +166,14 @@ impl Partition {
             high_watermark,
             last_stable,
         } = self.visible();
-        let Some(bytes) = self.deps.store.size(self.id) else {
+        let Some(size) = self.deps.store.size(self.id) else {
             return Ok(None);
+        };
+        let bytes = if rules.retention_bytes >= 0 {
+            size.bytes
+                .saturating_add(self.bytes_before(log_start, size.from).await?)
+        } else {
+            size.bytes
         };
         let held = Held {
             start: log_start,
@@ -180,6 +186,19 @@ impl Partition {
             return Ok(None);
         }
         self.delete_records(start).await.map(Some)
+    }
+
+    /// Bytes of the batches from `start` on that begin before `upto`.
+    async fn bytes_before(&self, start: i64, upto: i64) -> Result<u64, TrimError> {
+        let (mut next, mut bytes) = (start, 0_u64);
+        while next < upto {
+            let pieces = self.deps.store.pieces(self.id, next, MOST_BYTES).await?;
+            let Some(last) = pieces.last() else { break };
+            next = last.last.saturating_add(1);
+            let before = pieces.iter().filter(|piece| piece.base < upto);
+            bytes = before.fold(bytes, |sum, piece| sum.saturating_add(piece.bytes));
+        }
+        Ok(bytes)
     }
 
     async fn judge(&self, mut judge: Judge, from: i64) -> Result<i64, TrimError> {

@@ -117,10 +117,13 @@ pub(crate) async fn verify(
         if implicit {
             add(broker, context, transactional_id, session, &asked).await
         } else {
-            let asked = by_topic(&asked);
+            let ids = asked
+                .iter()
+                .filter_map(|one| Some((one.topic.clone(), one.topic_id?)));
+            let (ids, asked) = (ids.collect(), by_topic(&asked));
             let verified = broker
                 .txns()
-                .verify_partitions(transactional_id, session, &asked);
+                .verify_partitions(transactional_id, session, &asked, &ids);
             Ok(verified.await?.missing)
         }
     });

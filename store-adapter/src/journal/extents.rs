@@ -21,6 +21,7 @@ use super::frame::{FRAME_HEADER_BYTES, Frame, Kind};
 use super::payload::{get_log, put_log};
 use super::scan::FoundRound;
 use crate::ids::LogId;
+use crate::store::Size;
 
 /// Bytes up to which frames are gathered in one extent.
 pub(crate) const SPAN_MAX: u64 = 64 << 10;
@@ -316,11 +317,27 @@ impl LogIndex {
         files
     }
 
-    /// About how many bytes the log has from `start` on.
+    /// About how many bytes there are from `start` on.
     pub(crate) fn bytes_from(&self, start: i64) -> u64 {
         let sealed = self.sealed.iter().map(|segment| segment.bytes_from(start));
         let active = from_offset(&self.active, start).iter();
         sealed.sum::<u64>() + active.map(|extent| u64::from(extent.bytes)).sum::<u64>()
+    }
+
+    /// What is known of the bytes from `start` on. A closed file in the middle of which `start` lies
+    /// is left out: only its index tells.
+    pub(crate) fn size_from(&self, start: i64) -> Size {
+        let cut = self
+            .sealed
+            .iter()
+            .rev()
+            .find(|segment| segment.base < start);
+        let from = cut.map_or(start, |cut| start.max(cut.last.saturating_add(1)));
+        let whole = self.sealed.iter().filter(|segment| segment.base >= from);
+        let active = from_offset(&self.active, from).iter();
+        let bytes = whole.map(|segment| segment.bytes).sum::<u64>()
+            + active.map(|extent| u64::from(extent.bytes)).sum::<u64>();
+        Size { bytes, from }
     }
 
     /// Whether every offset of `start..end` lies in some extent; if not, the first that does not.
@@ -419,10 +436,15 @@ mod tests {
             bytes: 1000,
             ..Segment::of(file(), &[extent(64, 10, 0, 9)]).unwrap()
         });
-        assert_eq!(index.bytes_from(0), 1010);
-        assert_eq!(index.bytes_from(5), 510);
-        assert_eq!(index.bytes_from(10), 10);
-        assert_eq!(index.bytes_from(20), 0);
+        let size = |start| {
+            let size = index.size_from(start);
+            (size.from, size.bytes)
+        };
+        assert_eq!(size(0), (0, 1010));
+        // What of the closed file is behind the middle of it, only its index tells.
+        assert_eq!(size(5), (10, 10));
+        assert_eq!(size(10), (10, 10));
+        assert_eq!(size(20), (20, 0));
     }
 
     fn file() -> FileId {

@@ -17,7 +17,7 @@ use super::files::{Files, path, shard_dir};
 use super::index::MemoryIndex;
 use super::queue::Queue;
 use super::reader::{self, Range};
-use super::recovery::{SEALS_MAX, index_logs, list, newest_checkpoint};
+use super::recovery::{SEALS_MAX, index_logs, list, newest_checkpoint, refuse_rewritten};
 use super::scan::{Scanner, Step};
 use super::shard::{Log, Shard};
 use super::sources::{Read, open_sources, read_source};
@@ -122,6 +122,7 @@ impl OfflineShard {
         let sources = open_sources(&volume, &ids, &seals, &BTreeMap::new()).await?;
         let base = newest_checkpoint(&sources).await?;
         newest::refuse_missing_of(&volume, shard, &sources, base).await?;
+        refuse_rewritten(&sources, base)?;
         let mut replay = Replay::new();
         let mut reads = Vec::new();
         for source in &sources {

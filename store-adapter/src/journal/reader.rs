@@ -185,6 +185,8 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
     let new = taken.batches.get_mut(count..).unwrap_or_default();
     let_go(new, bytes.len());
     if taken.next == before && !taken.is_full() {
+        // It may have been trimmed away meanwhile: what is not needed is not there.
+        bounds_for(log, taken.next)?;
         if files.version(file) == (version, false) {
             return Err(damaged(files, file, position, taken.next));
         }
@@ -389,6 +391,11 @@ async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>
         if taken.next < taken.upto {
             if files.version(file) != (version, false) && retries < RETRIES_MAX {
                 retries += 1;
+                continue;
+            }
+            let start = log.bounds.borrow().start;
+            if taken.next < start {
+                next = start;
                 continue;
             }
             return Err(damaged(files, file, extent.position, taken.next));

@@ -192,6 +192,7 @@ async fn recover(
     let sources = open_sources(volume, &ids, &seals, request.known).await?;
     let base = newest_checkpoint(&sources).await?;
     newest::refuse_missing(&claim, request.shard, &sources, base).await?;
+    refuse_rewritten(&sources, base)?;
     let hint = load_hint(request, base);
     let mut replay = Replay::new();
     let mut reads = Vec::new();
@@ -245,6 +246,22 @@ async fn recover(
         dead,
         keep,
         info,
+    })
+}
+
+/// The catalogue can't be replayed from a file that was written anew: what was trimmed and deleted
+/// is not in it. A file goes that way only when a later one has a durable checkpoint, so without
+/// one that checkpoint is damaged.
+pub(crate) fn refuse_rewritten(sources: &[Source], base: Option<FileId>) -> Result<(), StoreError> {
+    let behind = |source: &&Source| base.is_none_or(|base| source.id > base);
+    let mut rewritten = sources.iter().filter(|source| source.is_rewritten());
+    let Some(source) = rewritten.find(behind) else {
+        return Ok(());
+    };
+    Err(StoreError::Corrupt {
+        path: path(source.id).to_string(),
+        why: "no file behind it begins with a checkpoint that is whole; nothing was changed"
+            .to_owned(),
     })
 }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::extents::{Extent, FileIndex, from_offset};
+use super::extents::{Extent, FileIndex, Segment, from_offset};
 use super::file::{FILE_HEADER_LEN, FileHeader, FileId, Seed};
 use super::files::{Closed, Files, path};
 use super::frame::{self, BATCH_PREFIX_LEN, Check, FRAME_HEADER_LEN, Frame, Kind, NO_LOG};
@@ -83,6 +83,8 @@ enum Failed {
     Damaged,
     /// The shard is closed, or another owner's.
     Ended,
+    /// More of it is needed than was thought.
+    NotWorth,
     /// Nothing happened, and it may go better later.
     Step(VolumeError),
     /// It may have taken the old one's place. Readers go on with the old one, which is as good.
@@ -135,9 +137,12 @@ impl Rewriter {
                 () = self.garbage.ended.cancelled() => return,
                 () = self.env.clock.sleep(GATHER) => {}
             }
-            while let Some((id, closed)) = self.pick(&left_alone) {
+            // Files that this pass is done with, whatever came of it.
+            let mut passed = Vec::new();
+            while let Some((id, closed)) = self.pick(&left_alone, &passed) {
+                passed.push(id);
                 match self.rewrite(id, closed).await {
-                    Ok(()) => {}
+                    Ok(()) | Err(Failed::NotWorth) => {}
                     Err(Failed::Ended) => return,
                     Err(Failed::Damaged) => {
                         if self.files.damaged(id) {
@@ -151,9 +156,9 @@ impl Rewriter {
                         left_alone.push(id);
                     }
                     Err(Failed::Step(error)) => {
-                        tracing::debug!(%error, "a journal file could not be written anew");
+                        let path = path(id);
+                        tracing::warn!(%path, %error, "a journal file could not be written anew");
                         again = true;
-                        break;
                     }
                 }
             }
@@ -161,7 +166,7 @@ impl Rewriter {
     }
 
     /// The file of which most is given back, if that is worth it.
-    fn pick(&self, left_alone: &[FileId]) -> Option<(FileId, Closed)> {
+    fn pick(&self, left_alone: &[FileId], passed: &[FileId]) -> Option<(FileId, Closed)> {
         let least = self.config.segment_bytes / LEAST_PART;
         let mut needed = std::collections::BTreeMap::new();
         let mut pinned = Vec::new();
@@ -183,7 +188,8 @@ impl Rewriter {
             let needed = *needed.get(&id)?;
             let freed = closed.len.checked_sub(needed)?;
             let worth = needed < closed.len / 2 && freed >= least;
-            let free = !pinned.contains(&id) && !left_alone.contains(&id);
+            let known = left_alone.contains(&id) || passed.contains(&id);
+            let free = !pinned.contains(&id) && !known;
             (worth && free && !self.files.is_damaged(id)).then_some((freed, id, closed))
         });
         freed
@@ -196,6 +202,11 @@ impl Rewriter {
         let bytes = old.read_at(0, FILE_HEADER_LEN).await?;
         let header = FileHeader::decode(id, &bytes).map_err(|_| Failed::Damaged)?;
         let needed = self.needed(id).await?;
+        let extents = needed.iter().flat_map(|one| &one.extents);
+        let kept: u64 = extents.map(|extent| u64::from(extent.bytes)).sum();
+        if kept >= closed.len / 2 {
+            return Err(Failed::NotWorth);
+        }
         let draft = self.claim.begin().await?;
         match self.fill(&old, header, &needed, closed, &draft).await {
             Ok((closed, index)) => self.put(id, closed, index, draft).await,
@@ -230,9 +241,24 @@ impl Rewriter {
         Ok(all)
     }
 
+    /// What the logs know of a file that was written anew: its real bytes, which were an estimate.
+    fn summarise(&self, id: FileId, index: &FileIndex) {
+        for (log, extents) in &index.logs {
+            let (Some(log), Some(now)) = (self.registry.get(*log), Segment::of(id, extents)) else {
+                continue;
+            };
+            let mut index = log.index.write();
+            if let Some(segment) = index.sealed.iter_mut().find(|segment| segment.file == id) {
+                *segment = now;
+            }
+        }
+    }
+
     fn has(&self, log: &Log, id: FileId) -> bool {
         let index = log.index.read();
-        log.shard.id == self.shard.id && index.sealed.iter().any(|segment| segment.file == id)
+        // One that is being sealed may still be the active file of some logs.
+        let sealed = index.sealed.iter().any(|segment| segment.file == id);
+        log.shard.id == self.shard.id && (sealed || index.active_file == Some(id))
     }
 
     /// Writes what is needed to `draft`, in order of logs and offsets.
@@ -310,10 +336,17 @@ impl Rewriter {
             };
         }
         let before = self.files.closed_len(id);
+        // The logs of a shard that closes are forgotten: nothing seems to be needed of it.
+        if self.garbage.ended.is_cancelled() {
+            self.files.kept(id);
+            self.claim.abandon(draft).await;
+            return Err(Failed::Ended);
+        }
         match self.claim.finish(draft, &path(id)).await {
             Ok(()) => {
                 let freed = before.saturating_sub(closed.len);
                 tracing::debug!(path = %path(id), freed, "a journal file was written anew");
+                self.summarise(id, &index);
                 self.files.swapped(id, closed, index);
                 let counters = &self.config.counters;
                 counters.rewrites.fetch_add(1, Ordering::Relaxed);

@@ -143,6 +143,8 @@ impl Writer {
         self.shard
             .queue
             .close(&StoreError::Offline("the shard is closed".to_owned()));
+        // Before the logs are forgotten: without them no file seems to be needed.
+        self.garbage.ended.cancel();
         self.parts.registry.remove_shard(self.shard.id);
         self.logs.clear();
         answer(reply, outcome.map_err(|error| super::volume_error(&error)));

@@ -170,7 +170,8 @@ impl Source {
     }
 
     /// Whether the file was written anew.
-    fn is_rewritten(&self) -> bool {
+    /// Whether it was written anew without what nobody needs.
+    pub(crate) fn is_rewritten(&self) -> bool {
         self.header.is_some_and(|header| header.rewritten.is_some())
     }
 

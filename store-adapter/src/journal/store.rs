@@ -21,7 +21,7 @@ use super::{JournalConfig, keeper};
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::runtime::{BoxFuture, Env};
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo,
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo, Size,
     StoreError, StoreFuture, StoredBatch,
 };
 use crate::volume::Volume;
@@ -386,11 +386,11 @@ impl LogStore for JournalStore {
         })
     }
 
-    fn size(&self, id: LogId) -> Option<u64> {
+    fn size(&self, id: LogId) -> Option<Size> {
         let log = self.registry.get(id)?;
         log.check().ok()?;
         let start = log.bounds.borrow().start;
-        let size = log.index.read().bytes_from(start);
+        let size = log.index.read().size_from(start);
         Some(size)
     }
 

@@ -177,13 +177,13 @@ impl Plan {
             committers: rng.u32(0..=2),
             members: [0, 0, 2, 3, 5][rng.usize(0..5)],
             // A power cut without syncs may take one half of a transaction and leave the other.
-            txn_ids: if is(Theme::OsFlush) {
-                0
-            } else {
-                [0, 1, 2, 3][rng.usize(0..4)]
+            txn_ids: match theme {
+                Theme::OsFlush => 0,
+                Theme::Twins => 3,
+                _ => rng.u32(0..=3),
             },
             txn_clients: rng.u32(1..=2),
-            txns: rng.u32(3..=20),
+            txns: rng.u32(3..=20) * if is(Theme::Twins) { 3 } else { 1 },
             txn_partitions: rng.u32(1..=3),
             txn_timeout_ms: [200, 1_000, 5_000][rng.usize(0..3)],
         }

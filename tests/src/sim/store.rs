@@ -10,7 +10,7 @@ use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{
-    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo, StoreError,
+    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo, Size, StoreError,
     StoreFuture, StoredBatch,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -189,7 +189,7 @@ impl LogStore for SlowStore {
         self.inner.pieces(id, from, min_bytes)
     }
 
-    fn size(&self, id: LogId) -> Option<u64> {
+    fn size(&self, id: LogId) -> Option<Size> {
         self.inner.size(id)
     }
 

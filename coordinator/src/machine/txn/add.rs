@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{
-    Cause, Client, Ctx, Decision, GATE_WAIT_MS, Named, Session, Then, TopicPartitions, TxnEntry,
-    TxnError, TxnState, check_session, is_next, persist,
+    Cause, Client, Ctx, Decision, GATE_WAIT_MS, Named, Session, Then, TopicIds, TopicPartitions,
+    TxnEntry, TxnError, TxnState, check_session, is_next, persist,
 };
 
 /// The most partitions of one transaction.
@@ -80,11 +80,15 @@ pub fn add_partitions(
         named.is_empty(),
         |next| {
             for one in named {
+                let before = one
+                    .topic_id
+                    .and_then(|id| next.topic_ids.insert(one.topic.clone(), id));
+                if before.is_some_and(|before| Some(before) != one.topic_id) {
+                    // The topic of that name is another one: the partitions went with the first.
+                    next.partitions.remove(&one.topic);
+                }
                 let known = next.partitions.entry(one.topic.clone()).or_default();
                 known.insert(one.partition);
-                if let Some(id) = one.topic_id {
-                    next.topic_ids.insert(one.topic.clone(), id);
-                }
             }
             count(&next.partitions) <= PARTITIONS_MAX
         },
@@ -149,6 +153,7 @@ pub fn verify_partitions(
     entry: Option<&TxnEntry>,
     session: Session,
     asked: &TopicPartitions,
+    ids: &TopicIds,
 ) -> Decision<Verified> {
     let entry = match open(entry, session, true) {
         Ok(entry) => entry,
@@ -157,7 +162,10 @@ pub fn verify_partitions(
     let mut missing = asked.clone();
     if entry.state == TxnState::Ongoing {
         for (topic, partitions) in &mut missing {
-            if let Some(known) = entry.partitions.get(topic) {
+            // Another topic of the same name has no partition in the transaction.
+            let other = entry.topic_ids.get(topic).zip(ids.get(topic));
+            let other = other.is_some_and(|(known, asked)| known != asked);
+            if let Some(known) = entry.partitions.get(topic).filter(|_| !other) {
                 partitions.retain(|partition| !known.contains(partition));
             }
         }

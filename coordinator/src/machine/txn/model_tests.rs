@@ -310,7 +310,8 @@ impl Run {
                     (TxnState::Ongoing, Added::InTxn(entry.txn_seq))
                 );
                 self.believers[who].open = true;
-                let seen = verify_partitions(Some(entry), at, &partitions("A", &[9]));
+                let seen =
+                    verify_partitions(Some(entry), at, &partitions("A", &[9]), &TopicIds::new());
                 assert!(matches!(seen, Decision::Answer(seen) if seen.missing.len() == 1));
             }
             Some(Err(error)) => {

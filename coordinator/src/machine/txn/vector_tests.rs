@@ -333,7 +333,12 @@ fn t37_and_t44_nothing_begins_before_the_last_is_finished() {
             &ctx(1),
         );
         assert_eq!(told(&offsets, show_added), "waits 100 ms, then 51");
-        let verify = verify_partitions(Some(&entry), session(PID, 1), &partitions("C", &[0]));
+        let verify = verify_partitions(
+            Some(&entry),
+            session(PID, 1),
+            &partitions("C", &[0]),
+            &TopicIds::new(),
+        );
         let waits = told(&verify, |verified| format!("{verified:?}"));
         assert_eq!(waits, "waits 100 ms, then 51");
         let init = init_told(Some(&entry), &init(4, NONE), 1);
@@ -463,4 +468,42 @@ fn a_deleted_topic_voids_its_marker_and_a_missing_one_does_not() {
     owed.topic_ids.clear();
     let deleted = plan(&owed, |_, _, _| Home::Deleted, |_| Home::Here);
     assert_eq!(complete(&preparing, &deleted, &ctx(1)), None);
+}
+
+/// A name says nothing once its topic was deleted and made anew: markers go by the topic's id.
+#[test]
+fn a_topic_that_was_made_anew_is_another_one() {
+    let entry = ongoing(1);
+    let [(topic, old)] = &entry.partitions.iter().collect::<Vec<_>>()[..1] else {
+        panic!("an open transaction has a partition");
+    };
+    let (topic, number) = (Arc::clone(topic), *old.first().unwrap());
+    let anew = Uuid::from_u128(99);
+    let asked: TopicPartitions = [(topic.clone(), [number].into())].into();
+    let verify = |id: Uuid| {
+        let ids = [(topic.clone(), id)].into();
+        match verify_partitions(Some(&entry), session(PID, 1), &asked, &ids) {
+            Decision::Answer(verified) => verified.missing,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(verify(entry.topic_ids[&topic]), TopicPartitions::new());
+    assert_eq!(verify(anew), asked);
+    let other = Named {
+        topic: topic.clone(),
+        topic_id: Some(anew),
+        partition: 77,
+    };
+    let class = AddClass::Implicit;
+    let added = add_partitions(
+        Some(&entry),
+        session(PID, 1),
+        &[other],
+        class,
+        None,
+        &ctx(2),
+    );
+    let next = after(&entry, &added);
+    assert_eq!(next.partitions[&topic], [77].into());
+    assert_eq!(next.topic_ids[&topic], anew);
 }

@@ -99,9 +99,6 @@ impl Txns {
     /// was taken over knows nothing of what came later, and would tell a client that a transaction
     /// has ended which is open.
     async fn owned(&self, slot: &SlotCell) -> Result<(), TxnError> {
-        if planted(Fault::OwnerNotAsked) {
-            return Ok(());
-        }
         let (waiter, owned) = oneshot::channel();
         {
             let mut state = slot.lock();

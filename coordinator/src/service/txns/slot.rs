@@ -143,10 +143,11 @@ impl Slot {
         let extra = cell.map_or(&none, |cell| &cell.extra);
         let encoded = encode(change.next.as_ref(), extra)?;
         let before = cell.map_or(0, |cell| cell.encoded.len());
-        let room = id.len() * 2 + 8;
+        let room = room(id);
         let after = encoded.as_ref().map_or(0, Bytes::len);
         let bytes = self.bytes + after + room;
-        if after > before && u64::try_from(bytes).unwrap_or(u64::MAX) > TxnSlotFile::LEN_MAX {
+        // Half of what can be read: changes that are pending at once are not counted together.
+        if after > before && u64::try_from(bytes).unwrap_or(u64::MAX) > TxnSlotFile::LEN_MAX / 2 {
             return Err(TxnError::CoordinatorNotAvailable);
         }
         let cell = self.cells.entry(id.clone()).or_default();
@@ -280,7 +281,7 @@ impl Slot {
             let encoded = entry
                 .encode()
                 .map_err(|error| SlotFileError::Damaged(error.0))?;
-            self.bytes += encoded.len() + id.len() * 2 + 8;
+            self.bytes += encoded.len() + room(&id);
             let (entry, extra) = entry.into_entry(now_ms);
             let cell = Cell {
                 entry: Some(entry),
@@ -309,7 +310,7 @@ impl Slot {
             let Some(pending) = cell.pending.take_if(|pending| pending.taken) else {
                 continue;
             };
-            let room = id.len() * 2 + 8;
+            let room = room(id);
             if cell.entry.is_some() {
                 self.bytes = self.bytes.saturating_sub(cell.encoded.len() + room);
             }
@@ -369,6 +370,11 @@ impl Slot {
     fn tell(&self) {
         self.moved.send_modify(|count| *count += 1);
     }
+}
+
+/// Bytes that an id takes in the file at most: each of its own may be written as six.
+fn room(id: &str) -> usize {
+    id.len() * 6 + 8
 }
 
 fn encode(next: Option<&TxnEntry>, extra: &Extra) -> Result<Option<Bytes>, TxnError> {
