@@ -324,7 +324,7 @@ impl LogIndex {
         sealed.sum::<u64>() + active.map(|extent| u64::from(extent.bytes)).sum::<u64>()
     }
 
-    /// What is known of the bytes from `start` on. A closed file in the middle of which `start` lies
+    /// What is known of the bytes from `start` on. A closed file in the middle of which that lies
     /// is left out: only its index tells.
     pub(crate) fn size_from(&self, start: i64) -> Size {
         let cut = self
