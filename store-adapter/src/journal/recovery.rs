@@ -5,7 +5,7 @@
 //! own file is created before the directory is listed, so that the listing is fresh. What was read
 //! is made durable before it is sealed, and sealed before anything is published.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -79,6 +79,9 @@ pub(crate) struct Opened {
     pub(crate) refs: BTreeMap<FileId, usize>,
     /// Files that nothing needs.
     pub(crate) dead: Vec<FileId>,
+    /// Own files of before whose length only the next file's header tells: seals are of those of
+    /// earlier owners.
+    pub(crate) unsure: BTreeSet<FileId>,
     /// What the local index should keep.
     pub(crate) keep: Vec<IndexChange>,
     /// What to report.
@@ -225,6 +228,8 @@ async fn recover(
     let current = begin_own(volume, own, file, &table, &reads).await?;
     claim.check().await.map_err(|error| owned_error(&error))?;
     let info = report(request, &table, &reads);
+    let untold = |read: &&Read| read.id.epoch == own.epoch && !read.closed.footer;
+    let unsure = reads.iter().filter(untold).map(|read| read.id).collect();
     let mut keep = Vec::new();
     for read in reads {
         if read.damaged || refs.contains_key(&read.id) {
@@ -244,6 +249,7 @@ async fn recover(
         current,
         refs,
         dead,
+        unsure,
         keep,
         info,
     })

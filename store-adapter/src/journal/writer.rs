@@ -105,7 +105,7 @@ impl Writer {
             refs: opened.refs,
             failed: BTreeMap::new(),
             must_leave: false,
-            unsure: BTreeSet::new(),
+            unsure: opened.unsure,
             dirty: BTreeSet::new(),
             dirty_bytes: 0,
         }

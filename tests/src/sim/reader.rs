@@ -178,7 +178,14 @@ pub(crate) fn contiguous(offset: i64, batches: &[ReadBatch]) -> Result<i64, Stri
             base == next
         };
         if !fits {
-            return Err(format!("a batch {base}..={last} where {next} was due"));
+            let all = batches.iter().map(|batch| {
+                let header = &batch.header;
+                (header.base_offset, header.last_offset())
+            });
+            let all: Vec<_> = all.collect();
+            return Err(format!(
+                "a batch {base}..={last} where {next} was due: {all:?}"
+            ));
         }
         next = last + 1;
     }
