@@ -58,8 +58,8 @@ impl Client {
         matches!(self, Self::Kcat | Self::JavaConsole)
     }
 
-    /// Whether SIGKILL can't lose it a record. kcat commits what it holds and has not printed.
-    pub fn survives_kill(self) -> bool {
+    /// Whether it loses no record however it ends. kcat commits what it holds and has not printed.
+    pub fn may_end(self) -> bool {
         self != Self::Kcat
     }
 
@@ -207,14 +207,8 @@ impl Member {
         Ok(())
     }
 
-    /// Ends it with SIGKILL, or by asking it to leave where SIGKILL may lose records.
-    ///
-    /// # Errors
-    /// As [`Member::leave`].
-    pub fn kill(mut self, deadline: Deadline) -> anyhow::Result<Gone> {
-        if !self.client.survives_kill() {
-            return self.leave(deadline);
-        }
+    /// Ends it with SIGKILL.
+    pub fn kill(mut self) -> anyhow::Result<Gone> {
         self.running.kill()?;
         self.gone()
     }

@@ -201,7 +201,9 @@ impl Run<'_> {
 
     fn happen(&mut self, event: Event) -> anyhow::Result<()> {
         let member = self.rng.usize(0..self.members.len().max(1));
+        let may_end = self.scenario.clients.iter().all(|client| client.may_end());
         match event {
+            Event::KillMember | Event::Leave if !may_end => Ok(()),
             Event::KillBroker => {
                 pause(Duration::from_micros(self.rng.u64(0..=KILL_DELAY_US_MAX)));
                 self.client = None;
@@ -210,7 +212,7 @@ impl Run<'_> {
             }
             Event::Join => self.join(),
             Event::KillMember => {
-                let gone = self.members.remove(member).kill(self.deadline)?;
+                let gone = self.members.remove(member).kill()?;
                 self.gone.push(gone);
                 Ok(())
             }
