@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use coordinator::machine::txn::{
-    AddClass, Added, Client, Named, Session, TopicPartitions, TxnError,
+    AddClass, Added, Client, Named, Session, TopicPartitions, TxnError, partitions_of,
 };
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
@@ -105,7 +105,7 @@ async fn results(
         .flat_map(|topic| named(broker, topic))
         .collect();
     if partitions.iter().any(|one| one.topic_id.is_none()) {
-        let missing = of(partitions.iter().filter(|one| one.topic_id.is_none()));
+        let missing = partitions_of(partitions.iter().filter(|one| one.topic_id.is_none()));
         let code = |topic: &str, partition| {
             if has(&missing, topic, partition) {
                 ResponseError::UnknownTopicOrPartition.code()
@@ -146,11 +146,7 @@ async fn outside(
     }
     let (class, client) = match asked.class {
         Class::Verify => {
-            let ids = partitions
-                .iter()
-                .filter_map(|one| Some((one.topic.clone(), one.topic_id?)));
-            let (ids, asked) = (ids.collect(), of(partitions.iter()));
-            let verified = txns.verify_partitions(id, session, &asked, &ids).await?;
+            let verified = txns.verify_partitions(id, session, partitions).await?;
             return Ok(verified.missing);
         }
         Class::Client(version) => (AddClass::Client(version), Some(client)),
@@ -180,15 +176,6 @@ fn named<'a>(
             partition: *partition,
         }
     })
-}
-
-fn of<'a>(named: impl Iterator<Item = &'a Named>) -> TopicPartitions {
-    let mut partitions = TopicPartitions::new();
-    for one in named {
-        let known = partitions.entry(one.topic.clone()).or_default();
-        known.insert(one.partition);
-    }
-    partitions
 }
 
 fn has(partitions: &TopicPartitions, topic: &str, partition: i32) -> bool {

@@ -117,13 +117,9 @@ pub(crate) async fn verify(
         if implicit {
             add(broker, context, transactional_id, session, &asked).await
         } else {
-            let ids = asked
-                .iter()
-                .filter_map(|one| Some((one.topic.clone(), one.topic_id?)));
-            let (ids, asked) = (ids.collect(), by_topic(&asked));
             let verified = broker
                 .txns()
-                .verify_partitions(transactional_id, session, &asked, &ids);
+                .verify_partitions(transactional_id, session, &asked);
             Ok(verified.await?.missing)
         }
     });
@@ -179,15 +175,6 @@ async fn within(
         answer = ask => answer.map_err(Unverified::Refused),
         () = late => Err(Unverified::Late),
     }
-}
-
-fn by_topic(asked: &[Named]) -> TopicPartitions {
-    let mut by_topic = TopicPartitions::new();
-    for one in asked {
-        let partitions = by_topic.entry(one.topic.clone()).or_default();
-        partitions.insert(one.partition);
-    }
-    by_topic
 }
 
 fn is_in(partitions: &TopicPartitions, one: &Candidate<'_>) -> bool {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{
-    Cause, Client, Ctx, Decision, GATE_WAIT_MS, Named, Session, Then, TopicIds, TopicPartitions,
-    TxnEntry, TxnError, TxnState, check_session, is_next, persist,
+    Cause, Client, Ctx, Decision, GATE_WAIT_MS, Named, Session, Then, TopicPartitions, TxnEntry,
+    TxnError, TxnState, check_session, is_next, persist,
 };
 
 /// The most partitions of one transaction.
@@ -152,28 +152,23 @@ fn add(
 pub fn verify_partitions(
     entry: Option<&TxnEntry>,
     session: Session,
-    asked: &TopicPartitions,
-    ids: &TopicIds,
+    asked: &[Named],
 ) -> Decision<Verified> {
     let entry = match open(entry, session, true) {
         Ok(entry) => entry,
         Err(refusal) => return refusal.into(),
     };
-    let mut missing = asked.clone();
-    if entry.state == TxnState::Ongoing {
-        for (topic, partitions) in &mut missing {
-            // Another topic of the same name has no partition in the transaction.
-            let other = entry.topic_ids.get(topic).zip(ids.get(topic));
-            let other = other.is_some_and(|(known, asked)| known != asked);
-            if let Some(known) = entry.partitions.get(topic).filter(|_| !other) {
-                partitions.retain(|partition| !known.contains(partition));
-            }
-        }
-        missing.retain(|_, partitions| !partitions.is_empty());
-    }
+    let is_in = |one: &&Named| {
+        // Another topic of the same name has no partition in the transaction.
+        let ids = entry.topic_ids.get(&one.topic).zip(one.topic_id.as_ref());
+        let other = ids.is_some_and(|(known, asked)| known != asked);
+        let known = entry.partitions.get(&one.topic);
+        let known = known.is_some_and(|known| known.contains(&one.partition));
+        entry.state == TxnState::Ongoing && known && !other
+    };
     Decision::Answer(Verified {
         txn_seq: entry.txn_seq,
-        missing,
+        missing: partitions_of(asked.iter().filter(|one| !is_in(one))),
     })
 }
 
@@ -224,7 +219,8 @@ fn count(partitions: &TopicPartitions) -> usize {
     partitions.values().map(BTreeSet::len).sum()
 }
 
-fn partitions_of<'a>(named: impl Iterator<Item = &'a Named>) -> TopicPartitions {
+/// The partitions of what a request names, by topic.
+pub fn partitions_of<'a>(named: impl Iterator<Item = &'a Named>) -> TopicPartitions {
     let mut partitions = TopicPartitions::new();
     for one in named {
         let known = partitions.entry(one.topic.clone()).or_default();

@@ -128,7 +128,7 @@ fn asked(entry: Option<&TxnEntry>, relation: &str, at: Session) -> Vec<Row> {
     let decision = add_groups(entry, at, &group, AddClass::Client(3), None, &ctx(2));
     let name = of("AddOffsetsToTxn v3 h");
     rows.push(row(entry, name, &decision, show_added, "3.2"));
-    let decision = verify_partitions(entry, at, &partitions("A", &[0, 1]), &TopicIds::new());
+    let decision = verify_partitions(entry, at, &[named("A", 0), named("A", 1)]);
     let show = |verified: &Verified| format!("but {:?}", verified.missing);
     rows.push(row(
         entry,

@@ -29,7 +29,7 @@ use store_adapter::ids::{ProducerEpoch, ProducerId};
 use uuid::Uuid;
 
 pub use add::{AddClass, Added, GROUPS_MAX, PARTITIONS_MAX, Verified, add_groups, add_partitions};
-pub use add::{verify_group, verify_partitions};
+pub use add::{partitions_of, verify_group, verify_partitions};
 pub use dispatch::{Dispatch, Doomed, Home, Plan, confirm, forget_deleted, owed_by, plan, reroute};
 pub use end::{EndReply, EndTxn, end_txn};
 pub use entry::{

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use store_adapter::ids::BrokerId;
 
-use super::scene::{local, named, partitions};
+use super::scene::{local, named};
 use super::*;
 use crate::volume::format::{Extra, TxnEntryFile};
 
@@ -291,13 +291,13 @@ impl Run {
             2 => AddClass::Implicit,
             _ => AddClass::Client(3),
         };
-        let named = [named("A", partition)];
+        let asked = [named("A", partition)];
         let at = believer.session;
         let reply = if self.random.one_in(3) {
             let group: Arc<str> = "g".into();
             self.ask(|entry, ctx| add_groups(entry, at, &group, class, None, ctx))
         } else {
-            self.ask(|entry, ctx| add_partitions(entry, at, &named, class, None, ctx))
+            self.ask(|entry, ctx| add_partitions(entry, at, &asked, class, None, ctx))
         };
         // While it waited, what was prepared may have been finished.
         let current = self.is_current(at);
@@ -310,8 +310,7 @@ impl Run {
                     (TxnState::Ongoing, Added::InTxn(entry.txn_seq))
                 );
                 self.believers[who].open = true;
-                let seen =
-                    verify_partitions(Some(entry), at, &partitions("A", &[9]), &TopicIds::new());
+                let seen = verify_partitions(Some(entry), at, &[named("A", 9)]);
                 assert!(matches!(seen, Decision::Answer(seen) if seen.missing.len() == 1));
             }
             Some(Err(error)) => {

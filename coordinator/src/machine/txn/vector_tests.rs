@@ -333,12 +333,7 @@ fn t37_and_t44_nothing_begins_before_the_last_is_finished() {
             &ctx(1),
         );
         assert_eq!(told(&offsets, show_added), "waits 100 ms, then 51");
-        let verify = verify_partitions(
-            Some(&entry),
-            session(PID, 1),
-            &partitions("C", &[0]),
-            &TopicIds::new(),
-        );
+        let verify = verify_partitions(Some(&entry), session(PID, 1), &c);
         let waits = told(&verify, |verified| format!("{verified:?}"));
         assert_eq!(waits, "waits 100 ms, then 51");
         let init = init_told(Some(&entry), &init(4, NONE), 1);
@@ -481,8 +476,12 @@ fn a_topic_that_was_made_anew_is_another_one() {
     let anew = Uuid::from_u128(99);
     let asked: TopicPartitions = [(topic.clone(), [number].into())].into();
     let verify = |id: Uuid| {
-        let ids = [(topic.clone(), id)].into();
-        match verify_partitions(Some(&entry), session(PID, 1), &asked, &ids) {
+        let named = Named {
+            topic: topic.clone(),
+            topic_id: Some(id),
+            partition: number,
+        };
+        match verify_partitions(Some(&entry), session(PID, 1), &[named]) {
             Decision::Answer(verified) => verified.missing,
             other => panic!("{other:?}"),
         }

@@ -36,7 +36,7 @@ pub use self::writers::TxnCounters;
 use self::writers::{WRITERS, WriteQueue, Writer};
 use crate::machine::txn::{
     self, AddClass, Added, Client, EndReply, EndTxn, InitProducerId, InitReply, Named, Session,
-    TopicIds, TopicPartitions, TxnEntry, TxnError, Verified,
+    TxnEntry, TxnError, Verified,
 };
 use crate::slot_hash::fnv1a32;
 
@@ -238,8 +238,7 @@ impl Txns {
         .await
     }
 
-    /// Which of the partitions are not in the open transaction; `ids` has those of their topics,
-    /// where they are known.
+    /// Which of the partitions are not in the open transaction.
     ///
     /// # Errors
     /// As [`Txns::init_producer_id`].
@@ -247,14 +246,13 @@ impl Txns {
         &self,
         id: &str,
         session: Session,
-        asked: &TopicPartitions,
-        ids: &TopicIds,
+        asked: &[Named],
     ) -> Result<Verified, TxnError> {
         // For each first batch of a transaction on a partition: what an owner that was taken over
         // approves, the epoch of the markers refuses.
         let lacks = |verified: &Verified| !verified.missing.is_empty();
         self.run(id, lacks, |entry, _| {
-            txn::verify_partitions(entry, session, asked, ids)
+            txn::verify_partitions(entry, session, asked)
         })
         .await
     }
