@@ -5,6 +5,7 @@ pub mod flights;
 pub mod gatewayproc;
 pub mod groups;
 pub mod loadgen;
+pub mod lone;
 pub mod oracle;
 pub mod pipes;
 pub mod process;

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tests::gatewayproc::{Gateway, GatewayOptions};
 use tests::process::repository;
+use tests::wallclock::poll_until;
 
 /// The commands below a heading: what is indented.
 fn commands(heading: &str) -> Vec<String> {
@@ -82,15 +83,13 @@ fn a_person_sees_why_a_consumer_waits_and_helps_it() {
     let _client = Client(client);
     // A person types slower than a client opens a transaction.
     let mut seen = Value::Null;
-    for _ in 0..600 {
+    let opened = poll_until(Duration::from_secs(30), Duration::from_millis(50), || {
         let mut bash = Command::new("bash");
         let output = bash.args(["-c", &reader.here(why)]).output().unwrap();
         seen = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        if seen["holder"]["standing"] == "ongoing" {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        seen["holder"]["standing"] == "ongoing"
+    });
+    assert!(opened, "{seen:#}");
     assert_eq!(seen["holder"]["transactionalId"], "demo", "{seen:#}");
     reader.types(behind);
     assert_eq!(reader.types(read), "");

@@ -7,19 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use coordinator::service::groups::GroupConfig;
-use coordinator::service::txns::TxnConfig;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
-use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
-use gateway::broker::{Advertised, Broker, BrokerConfig, NewTopic};
-use gateway::partition::validate::TopicRules;
-use store_adapter::ids::BrokerId;
-use store_adapter::journal::{FlushPolicy, MemoryIndex};
+use gateway::boot::{Outside, Running};
+use gateway::broker::{Broker, NewTopic};
+use store_adapter::journal::MemoryIndex;
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::volume::MemoryVolume;
 use store_adapter::volume::memory::{Step, StepFault, StepHook, StepOp, StepOutcome};
+use tests::lone;
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::ops;
 
@@ -56,45 +53,9 @@ async fn start(faults: &Arc<Faults>) -> Running {
         identity: Arc::new(MemoryIdentity::default()),
         index: Arc::new(MemoryIndex::new()),
     };
-    let config = BootConfig {
-        broker_id: BrokerId(0),
-        version: "test".to_owned(),
-        shards: 1,
-        store: StoreKind::Sled,
-        flush: FlushPolicy::Fsync,
-        journal_segment_bytes: 1 << 20,
-        journal_queue_bytes: 64 << 20,
-        journal_counters: Arc::default(),
-        space: None,
-        reserve: store_adapter::volume::Reserve::None,
-        listeners: vec![NamedListener {
-            name: "PLAINTEXT".to_owned(),
-            advertised: Advertised {
-                host: "localhost".to_owned(),
-                port: 9092,
-            },
-        }],
-        broker: BrokerConfig {
-            num_partitions: 1,
-            auto_create_topics: false,
-            fetch_max_bytes: 1 << 20,
-            queued_response_bytes: 1 << 20,
-            fetch_session_slots: 10,
-            producer_id_expiration_ms: 86_400_000,
-            producer_id_check_interval: Duration::from_mins(10),
-            retention_check_interval: Duration::from_mins(5),
-            topic_defaults: TopicRules::default(),
-            groups: GroupConfig::default(),
-            txns: TxnConfig::default(),
-            txn_partition_verification: true,
-            txn_reap_interval: Duration::from_secs(10),
-            txn_expire_interval: Duration::from_hours(1),
-            txn_reconcile_interval: Duration::from_secs(10),
-            txn_poll_interval: Duration::from_secs(2),
-            settings: Arc::default(),
-        },
-    };
-    Running::start(Env::real(), outside, config).await.unwrap()
+    Running::start(Env::real(), outside, lone::config())
+        .await
+        .unwrap()
 }
 
 async fn create(broker: &Arc<Broker>, name: &str) {

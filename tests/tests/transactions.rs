@@ -11,25 +11,23 @@ use bytes::Bytes;
 use coordinator::machine::txn::{
     AddClass, Added, EndTxn, InitProducerId, Named, Session, TxnError, TxnState,
 };
-use coordinator::service::groups::GroupConfig;
-use coordinator::service::txns::TxnConfig;
 use coordinator::volume::format::{Extra, MarkerQueueFile, TopicPartitionsEntry, encode};
 use coordinator::volume::layout::Place;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
-use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
-use gateway::broker::{Advertised, BrokerConfig, NewTopic};
-use gateway::partition::validate::TopicRules;
+use gateway::boot::{BootConfig, Outside, Running};
+use gateway::broker::{BrokerConfig, NewTopic};
 use gateway::partition::{Isolation, Partition};
 use kafka_protocol::messages::TransactionalId;
 use kafka_protocol::protocol::StrBytes;
 use store_adapter::control::EndTxnMarker;
 use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
-use store_adapter::journal::{FlushPolicy, MemoryIndex};
+use store_adapter::journal::MemoryIndex;
 use store_adapter::local::{FixedHost, MemoryIdentity};
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::volume::memory::{Step, StepFault, StepHook, StepOutcome};
 use store_adapter::volume::{MemoryVolume, Volume, VolumePath};
+use tests::lone;
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::ops;
 
@@ -117,45 +115,14 @@ impl Site {
     }
 }
 
+/// No pass begins by itself.
 fn config() -> BootConfig {
-    BootConfig {
-        broker_id: BrokerId(0),
-        version: "test".to_owned(),
-        shards: 1,
-        store: StoreKind::Sled,
-        flush: FlushPolicy::Fsync,
-        journal_segment_bytes: 1 << 20,
-        journal_queue_bytes: 64 << 20,
-        journal_counters: Arc::default(),
-        space: None,
-        reserve: store_adapter::volume::Reserve::None,
-        listeners: vec![NamedListener {
-            name: "PLAINTEXT".to_owned(),
-            advertised: Advertised {
-                host: "localhost".to_owned(),
-                port: 9092,
-            },
-        }],
-        broker: BrokerConfig {
-            num_partitions: 1,
-            auto_create_topics: false,
-            fetch_max_bytes: 1 << 20,
-            queued_response_bytes: 1 << 20,
-            fetch_session_slots: 10,
-            producer_id_expiration_ms: 86_400_000,
-            producer_id_check_interval: Duration::from_mins(10),
-            retention_check_interval: Duration::from_mins(5),
-            topic_defaults: TopicRules::default(),
-            groups: GroupConfig::default(),
-            txns: TxnConfig::default(),
-            txn_partition_verification: true,
-            txn_reap_interval: Duration::from_hours(1),
-            txn_expire_interval: Duration::from_hours(1),
-            txn_reconcile_interval: Duration::from_hours(1),
-            txn_poll_interval: Duration::from_hours(1),
-            settings: Arc::default(),
-        },
-    }
+    let mut config = lone::config();
+    let broker = &mut config.broker;
+    broker.txn_reap_interval = Duration::from_hours(1);
+    broker.txn_reconcile_interval = Duration::from_hours(1);
+    broker.txn_poll_interval = Duration::from_hours(1);
+    config
 }
 
 const IMPLICIT: i16 = 12;

@@ -12,6 +12,7 @@ pub mod child;
 pub mod clients;
 pub mod input;
 pub mod scenario;
+pub mod supervisor;
 pub mod verdict;
 pub mod wall;
 pub mod watermarks;

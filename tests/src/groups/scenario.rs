@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
-use tokio::runtime::Runtime;
 
 use super::member::{Client, Gone, Member};
 use super::verdict::{self, Report};
 use crate::flights::broker::{Broker, Kind};
 use crate::flights::input::{Flights, PARTITIONS};
+use crate::flights::supervisor::Supervisor;
 use crate::flights::wall::{Deadline, LOOK_EVERY, pause};
 use crate::process::cache_dir;
 use crate::raw::batch::{BatchSpec, Record};
@@ -94,14 +94,10 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
         ("log.retention.ms", "-1"),
     ];
     let broker = Broker::start_with(kind, dir, &settings)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let mut run = Run {
         scenario,
         broker,
-        runtime,
-        client: None,
+        supervisor: Supervisor::new()?,
         values: &values,
         written: 0,
         committed: vec![-1; PARTITIONS],
@@ -120,9 +116,7 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
 struct Run<'a> {
     scenario: Scenario,
     broker: Broker,
-    runtime: Runtime,
-    /// The supervisor's own connection; none after a kill.
-    client: Option<RawClient>,
+    supervisor: Supervisor,
     values: &'a [&'a [u8]],
     /// Records written to every partition.
     written: usize,
@@ -140,13 +134,13 @@ impl Run<'_> {
     fn prepare(&mut self) -> anyhow::Result<()> {
         let address = self.broker.address();
         let partitions = i32::try_from(PARTITIONS)?;
-        let client = self.runtime.block_on(async {
+        let client = self.supervisor.runtime.block_on(async {
             let mut client = RawClient::connect(address).await?;
             ops::create_topic(&mut client, TOPIC, partitions, &[]).await?;
             group::await_coordinator(&mut client, GROUP).await?;
             anyhow::Ok(client)
         })?;
-        self.client = Some(client);
+        self.supervisor.client = Some(client);
         self.join()?;
         self.join()
     }
@@ -206,7 +200,7 @@ impl Run<'_> {
             Event::KillMember | Event::Leave if !may_end => Ok(()),
             Event::KillBroker => {
                 pause(Duration::from_micros(self.rng.u64(0..=KILL_DELAY_US_MAX)));
-                self.client = None;
+                self.supervisor.client = None;
                 self.broker.kill()?;
                 self.broker.restart()
             }
@@ -235,28 +229,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes the committed offsets, which may be refused for a moment after a kill.
+    /// Takes the committed offsets.
     fn sample(&mut self) -> anyhow::Result<()> {
-        let partitions = i32::try_from(PARTITIONS)?;
-        loop {
-            let (address, client) = (self.broker.address(), self.client.take());
-            let asked = self.runtime.block_on(async {
-                let mut client = match client {
-                    Some(client) => client,
-                    None => RawClient::connect(address).await?,
-                };
-                let offsets = group::committed(&mut client, GROUP, TOPIC, partitions).await?;
-                anyhow::Ok((client, offsets))
-            });
-            match asked {
-                Ok((client, offsets)) => {
-                    self.client = Some(client);
-                    return self.moved_to(offsets);
-                }
-                Err(error) => self.deadline.check("committed offsets").context(error)?,
-            }
-            pause(LOOK_EVERY);
-        }
+        let (address, deadline) = (self.broker.address(), self.deadline);
+        let supervisor = &mut self.supervisor;
+        let offsets = supervisor.committed(address, GROUP, TOPIC, PARTITIONS, deadline)?;
+        self.moved_to(offsets)
     }
 
     fn moved_to(&mut self, offsets: Vec<i64>) -> anyhow::Result<()> {
@@ -277,9 +255,9 @@ impl Run<'_> {
 
     /// Writes `count` records to every partition. The broker lives: only this thread kills it.
     fn write(&mut self, count: usize) -> anyhow::Result<()> {
-        let client = self.client.as_mut().context("a connection")?;
+        let client = self.supervisor.client.as_mut().context("a connection")?;
         let (values, written) = (self.values, self.written);
-        self.runtime.block_on(async {
+        self.supervisor.runtime.block_on(async {
             for partition in 0..PARTITIONS {
                 let records = (written..written + count).map(|row| {
                     let value = values.get(row * PARTITIONS + partition);

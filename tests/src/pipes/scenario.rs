@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
-use tokio::runtime::Runtime;
 
 use super::Client;
 use super::client::{Pipe, Way};
 use crate::flights::broker::{Broker, Kind};
 use crate::flights::input::{Flights, PARTITIONS};
+use crate::flights::supervisor::Supervisor;
 use crate::flights::wall::{Deadline, LOOK_EVERY, pause};
 use crate::process::cache_dir;
 use crate::raw::batch::{BatchSpec, Record};
@@ -67,14 +67,10 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
         settings.push(("transaction.version", &version));
     }
     let broker = Broker::start_with(kind, dir, &settings)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let mut run = Run {
         scenario,
         broker,
-        runtime,
-        client: None,
+        supervisor: Supervisor::new()?,
         ends: [0; PARTITIONS],
         pipes: Vec::new(),
         rng: fastrand::Rng::with_seed(scenario.seed),
@@ -89,9 +85,7 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
 struct Run<'a> {
     scenario: Scenario,
     broker: Broker,
-    runtime: Runtime,
-    /// The supervisor's own connection; none after a kill.
-    client: Option<RawClient>,
+    supervisor: Supervisor,
     ends: [i64; PARTITIONS],
     pipes: Vec<Pipe>,
     rng: fastrand::Rng,
@@ -114,7 +108,7 @@ impl Run<'_> {
         let address = self.broker.address();
         let partitions = i32::try_from(PARTITIONS)?;
         let (clients, ends) = (self.scenario.clients, &mut self.ends);
-        let client = self.runtime.block_on(async {
+        let client = self.supervisor.runtime.block_on(async {
             let mut client = RawClient::connect(address).await?;
             ops::create_topic(&mut client, INPUT, partitions, &[]).await?;
             for one in clients {
@@ -135,7 +129,7 @@ impl Run<'_> {
             }
             anyhow::Ok(client)
         })?;
-        self.client = Some(client);
+        self.supervisor.client = Some(client);
         for client in clients {
             let output = output(*client);
             let way = way(address, &output, self.dir);
@@ -194,7 +188,7 @@ impl Run<'_> {
         pause(Duration::from_micros(self.rng.u64(0..=KILL_DELAY_US_MAX)));
         match event {
             Event::KillBroker => {
-                self.client = None;
+                self.supervisor.client = None;
                 self.broker.kill()?;
                 self.broker.restart()
             }
@@ -208,30 +202,13 @@ impl Run<'_> {
         }
     }
 
-    /// Takes the committed offsets of all groups, which may be refused for a moment after a kill.
+    /// Takes the committed offsets of all groups.
     fn sample(&mut self) -> anyhow::Result<()> {
-        let partitions = i32::try_from(PARTITIONS)?;
         for index in 0..self.pipes.len() {
             let name = self.pipes[index].client.name();
-            let offsets = loop {
-                let (address, client) = (self.broker.address(), self.client.take());
-                let asked = self.runtime.block_on(async {
-                    let mut client = match client {
-                        Some(client) => client,
-                        None => RawClient::connect(address).await?,
-                    };
-                    let offsets = group::committed(&mut client, name, INPUT, partitions).await?;
-                    anyhow::Ok((client, offsets))
-                });
-                match asked {
-                    Ok((client, offsets)) => {
-                        self.client = Some(client);
-                        break offsets;
-                    }
-                    Err(error) => self.deadline.check("committed offsets").context(error)?,
-                }
-                pause(LOOK_EVERY);
-            };
+            let (address, deadline) = (self.broker.address(), self.deadline);
+            let supervisor = &mut self.supervisor;
+            let offsets = supervisor.committed(address, name, INPUT, PARTITIONS, deadline)?;
             let before = &mut self.pipes[index].committed;
             for (partition, (now, last)) in offsets.iter().zip(before.iter()).enumerate() {
                 ensure!(

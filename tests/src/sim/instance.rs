@@ -4,14 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::machine::group::classic::ClassicConfig;
-use coordinator::service::groups::GroupConfig;
-use coordinator::service::txns::TxnConfig;
-use gateway::boot::{BootConfig, NamedListener, Outside, Running, StoreKind};
-use gateway::broker::{Advertised, BrokerConfig};
-use gateway::partition::validate::TopicRules;
+use gateway::boot::{BootConfig, Outside, Running};
 use parking_lot::Mutex;
-use store_adapter::ids::BrokerId;
 use store_adapter::journal::{
     FlushPolicy, IndexChange, IndexStore, JournalConfig, JournalStore, MemoryIndex,
 };
@@ -32,6 +26,7 @@ use super::net::{Network, Server};
 use super::plan::{Mode, Plan};
 use super::store::SlowStore;
 use super::txns::TxnLedger;
+use crate::lone;
 
 /// Everything that outlives a process.
 pub(crate) struct Cluster {
@@ -293,49 +288,14 @@ fn host(number: u64) -> FixedHost {
 }
 
 fn config(plan: &Plan) -> BootConfig {
-    BootConfig {
-        broker_id: BrokerId(0),
-        version: "simulated".to_owned(),
-        shards: plan.shards,
-        store: StoreKind::Sled,
-        flush: FlushPolicy::Fsync,
-        journal_segment_bytes: plan.segment_bytes,
-        journal_queue_bytes: 64 << 20,
-        journal_counters: Arc::default(),
-        space: None,
-        reserve: store_adapter::volume::Reserve::None,
-        listeners: vec![NamedListener {
-            name: "PLAINTEXT".to_owned(),
-            advertised: Advertised {
-                host: "localhost".to_owned(),
-                port: 9092,
-            },
-        }],
-        broker: BrokerConfig {
-            num_partitions: plan.auto_partitions,
-            auto_create_topics: true,
-            fetch_max_bytes: 1 << 20,
-            queued_response_bytes: 1 << 20,
-            fetch_session_slots: 10,
-            producer_id_expiration_ms: 86_400_000,
-            producer_id_check_interval: Duration::from_mins(10),
-            retention_check_interval: Duration::from_mins(5),
-            topic_defaults: TopicRules::default(),
-            groups: GroupConfig {
-                classic: ClassicConfig {
-                    initial_rebalance_delay_ms: 50,
-                    min_session_timeout_ms: 10,
-                    ..ClassicConfig::default()
-                },
-                ..GroupConfig::default()
-            },
-            txns: TxnConfig::default(),
-            txn_partition_verification: true,
-            txn_reap_interval: Duration::from_secs(10),
-            txn_expire_interval: Duration::from_hours(1),
-            txn_reconcile_interval: Duration::from_secs(10),
-            txn_poll_interval: Duration::from_secs(2),
-            settings: Arc::default(),
-        },
-    }
+    let mut config = lone::config();
+    "simulated".clone_into(&mut config.version);
+    config.shards = plan.shards;
+    config.journal_segment_bytes = plan.segment_bytes;
+    let broker = &mut config.broker;
+    broker.num_partitions = plan.auto_partitions;
+    broker.auto_create_topics = true;
+    broker.groups.classic.initial_rebalance_delay_ms = 50;
+    broker.groups.classic.min_session_timeout_ms = 10;
+    config
 }
