@@ -10,6 +10,7 @@ mod files;
 mod groups;
 mod queues;
 mod real;
+mod rerouting;
 mod topics;
 mod twins;
 mod txns;
