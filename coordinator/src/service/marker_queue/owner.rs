@@ -1,6 +1,7 @@
 //! The end of marker queues that puts entries: what other brokers have confirmed, what is missing,
 //! what nobody is owed any more.
 
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{BrokerId, ProducerId};
 use uuid::Uuid;
 
@@ -48,8 +49,10 @@ impl MarkerQueues {
             };
             match self.look(name, owed.txn_seq).await? {
                 Standing::Queued => {}
-                Standing::Missing => self.put_again(id, name, owed).await?,
-                Standing::Done => {
+                Standing::Missing if !planted(Fault::OwedDropped) => {
+                    self.put_again(id, name, owed).await?;
+                }
+                Standing::Done | Standing::Missing => {
                     let done = Doomed {
                         broker: name.to,
                         pid: name.pid,
