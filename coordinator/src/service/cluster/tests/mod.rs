@@ -11,6 +11,7 @@ mod files;
 mod groups;
 mod queues;
 mod real;
+mod rerouting;
 mod topics;
 mod twins;
 mod txns;
