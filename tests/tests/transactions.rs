@@ -16,7 +16,7 @@ use coordinator::volume::layout::Place;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{BootConfig, Outside, Running};
-use gateway::broker::{BrokerConfig, NewTopic};
+use gateway::broker::{BrokerConfig, NewTopic, NoPeers};
 use gateway::partition::{Isolation, Partition};
 use kafka_protocol::messages::TransactionalId;
 use kafka_protocol::protocol::StrBytes;
@@ -123,6 +123,7 @@ impl Site {
             host: Arc::new(host),
             identity: self.identity.clone(),
             index: Arc::new(MemoryIndex::new()),
+            peers: Arc::new(NoPeers),
         };
         let mut config = config();
         change(&mut config.broker);

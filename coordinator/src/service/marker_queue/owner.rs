@@ -1,6 +1,7 @@
 //! The end of marker queues that puts entries: what other brokers have confirmed, what is missing,
 //! what nobody is owed any more.
 
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{BrokerId, ProducerId};
 use uuid::Uuid;
 
@@ -64,6 +65,7 @@ impl MarkerQueues {
         loop {
             let done = match self.look(name, txn_seq, owed.file.clone()).await? {
                 Standing::Queued => return Ok(()),
+                Standing::Missing if planted(Fault::OwedDropped) => Box::new(owed.file.clone()),
                 Standing::Missing => return Ok(self.put_again(id, name, owed).await?),
                 Standing::Done(done) => done,
             };

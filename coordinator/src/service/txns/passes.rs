@@ -79,7 +79,7 @@ impl Txns {
 
     /// Ids that are owed something by other brokers.
     pub fn owed(&self) -> Vec<Arc<str>> {
-        self.select(TxnEntry::is_gated)
+        self.select(TxnEntry::owes)
     }
 
     /// Ids that nobody has used for `transactional.id.expiration.ms`.

@@ -1,5 +1,6 @@
 //! Brokers on a memory volume: starts, topics, crashes at every step, twins.
 
+mod assigned;
 mod boot;
 mod changes;
 mod crash;
