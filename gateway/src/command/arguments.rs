@@ -10,6 +10,7 @@ use gateway::config::{
 use super::configuration::{CheckConfig, Configuration};
 use super::group::Group;
 use super::store::Store;
+use super::topic::Topic;
 use super::txn::Txn;
 
 /// Kafka protocol gateway in front of a log store.
@@ -34,6 +35,8 @@ pub(super) enum Command {
     Group(Group),
     /// The store of a broker that does not run
     Store(Store),
+    /// Topics of a cluster
+    Topic(Topic),
     /// Transactions of a cluster
     Txn(Txn),
 }

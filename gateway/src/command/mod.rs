@@ -13,6 +13,7 @@ mod group;
 mod logging;
 mod output;
 mod store;
+mod topic;
 mod topics;
 mod txn;
 
@@ -40,6 +41,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Config(config) => return output::finish(config.run()),
         Command::Group(group) => return ask(group.run()),
         Command::Store(store) => return output::finish(store.run()),
+        Command::Topic(topic) => return ask(topic.run()),
         Command::Txn(txn) => return ask(txn.run()),
     };
     if arguments.check_config {
