@@ -8,7 +8,9 @@ use gateway::config::{
 };
 
 use super::configuration::{CheckConfig, Configuration};
+use super::consume::Consume;
 use super::group::Group;
+use super::produce::Produce;
 use super::store::Store;
 use super::topic::Topic;
 use super::txn::Txn;
@@ -31,8 +33,12 @@ pub(super) enum Command {
     CheckConfig(CheckConfig),
     /// The configuration with its origins, and what its keys mean
     Config(Configuration),
+    /// Print the records of a topic
+    Consume(Consume),
     /// Consumer groups of a cluster
     Group(Group),
+    /// Write records to a topic
+    Produce(Produce),
     /// The store of a broker that does not run
     Store(Store),
     /// Topics of a cluster

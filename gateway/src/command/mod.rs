@@ -8,10 +8,12 @@ mod banner;
 mod bytes;
 mod client;
 mod configuration;
+mod consume;
 mod ends;
 mod group;
 mod logging;
 mod output;
+mod produce;
 mod store;
 mod topic;
 mod topics;
@@ -39,7 +41,9 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve(serve) => serve,
         Command::CheckConfig(check) => return output::finish(check.run()),
         Command::Config(config) => return output::finish(config.run()),
+        Command::Consume(consume) => return ask(consume.run()),
         Command::Group(group) => return ask(group.run()),
+        Command::Produce(produce) => return ask(produce.run()),
         Command::Store(store) => return output::finish(store.run()),
         Command::Topic(topic) => return ask(topic.run()),
         Command::Txn(txn) => return ask(txn.run()),
