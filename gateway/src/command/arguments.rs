@@ -9,7 +9,9 @@ use gateway::config::{
 
 use super::configuration::{CheckConfig, Configuration};
 use super::consume::Consume;
+use super::doctor::Doctor;
 use super::group::Group;
+use super::health::Health;
 use super::produce::Produce;
 use super::store::Store;
 use super::topic::Topic;
@@ -35,8 +37,12 @@ pub(super) enum Command {
     Config(Configuration),
     /// Print the records of a topic
     Consume(Consume),
+    /// Look for what keeps clients from using a cluster
+    Doctor(Doctor),
     /// Consumer groups of a cluster
     Group(Group),
+    /// Ask a broker whether it is well
+    Health(Health),
     /// Write records to a topic
     Produce(Produce),
     /// The store of a broker that does not run

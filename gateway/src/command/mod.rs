@@ -9,8 +9,11 @@ mod bytes;
 mod client;
 mod configuration;
 mod consume;
+mod doctor;
 mod ends;
 mod group;
+mod health;
+mod http;
 mod logging;
 mod output;
 mod produce;
@@ -42,7 +45,9 @@ pub(crate) fn run() -> ExitCode {
         Command::CheckConfig(check) => return output::finish(check.run()),
         Command::Config(config) => return output::finish(config.run()),
         Command::Consume(consume) => return ask(consume.run()),
+        Command::Doctor(doctor) => return ask(doctor.run()),
         Command::Group(group) => return ask(group.run()),
+        Command::Health(health) => return ask(health.run()),
         Command::Produce(produce) => return ask(produce.run()),
         Command::Store(store) => return output::finish(store.run()),
         Command::Topic(topic) => return ask(topic.run()),
