@@ -9,6 +9,8 @@ mod bytes;
 mod client;
 mod configuration;
 mod consume;
+#[cfg(test)]
+mod docs;
 mod doctor;
 mod ends;
 mod group;
