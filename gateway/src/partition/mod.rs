@@ -169,6 +169,13 @@ impl Partition {
         }
     }
 
+    /// Why nothing of it can be read here, where it was never led by this process.
+    pub fn elsewhere(&self) -> Option<AppendError> {
+        let state = self.state.lock();
+        let never = state.generation == 0 && state.status == Status::Closed(AppendError::NotLeader);
+        never.then_some(AppendError::NotLeader)
+    }
+
     /// Ends appending: the topic is deleted or the broker stops.
     pub fn close(&self, reason: AppendError) {
         self.state.lock().status = Status::Closed(reason);
