@@ -118,8 +118,12 @@ impl Loader {
                 FoundGroup::Named(group) => group,
                 FoundGroup::Hashed { name, .. } => match self.files.identify(slot, &name).await {
                     Ok(Some(group)) => group,
+                    Ok(None) => continue,
                     // Reported. Who names the group finds the file again.
-                    Ok(None) | Err(GroupFileError::Damaged(_)) => continue,
+                    Err(GroupFileError::Damaged(_)) => {
+                        self.groups.shared.slots.set_untold(name);
+                        continue;
+                    }
                     Err(error) => {
                         tracing::warn!(%error, name, "a file of a group is not read yet");
                         return false;

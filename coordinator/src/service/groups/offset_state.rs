@@ -65,9 +65,10 @@ impl OffsetState {
         }
     }
 
-    /// Whether there is nothing to keep.
+    /// Whether there is nothing to keep. A group of which this is true may still be with a writer
+    /// that has just written its deletion: it has nothing more to do with it.
     pub fn is_blank(&self) -> bool {
-        self.book.is_blank() && !self.queued && self.waiting.is_empty()
+        self.book.is_blank() && self.waiting.is_empty()
     }
 
     /// Why nothing can be read or decided now.

@@ -17,7 +17,6 @@ use super::slots::Phase;
 use super::{GroupCell, Groups, Route};
 use crate::machine::group::offsets::Image;
 use crate::volume::format::{GroupOffsetsFile, Kept};
-use crate::volume::layout;
 
 /// Files that are read or written side by side: file systems let them share the commits of their
 /// journal.
@@ -131,8 +130,7 @@ impl Writer {
             Done::Well => {
                 if cell.lock().offsets.work().is_some() {
                     self.queue.push(group);
-                } else if !layout::is_hashed(&group) {
-                    // Of a hashed name it would have to be read again.
+                } else {
                     self.groups.forget_missing(&group);
                 }
             }
@@ -152,6 +150,7 @@ impl Writer {
         match self.files.read(slot, cell.id()).await {
             Ok(file) => {
                 let now_ms = self.groups.now().wall_ms;
+                self.groups.shared.slots.told(cell.id());
                 cell.lock().offsets.read(file, now_ms);
                 Done::Well
             }
