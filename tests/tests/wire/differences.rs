@@ -95,6 +95,15 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          would read everything again; Kafka names no partition from v2 on",
     ),
     (
+        "offset-fetch-group-twice",
+        "42 for a group that the same request names before: once is enough, and keeps the answer \
+         in proportion; Kafka answers each",
+    ),
+    (
+        "offset-fetch-partition-twice",
+        "answered once, so that an answer is never larger than what is stored; Kafka answers each",
+    ),
+    (
         "producer-fields",
         "87 for a producer id, epoch and transactional bit that contradict each other; Kafka \
          appends them unchecked",
@@ -133,6 +142,7 @@ fn every_difference_is_tested() {
         include_str!("frames.rs"),
         include_str!("idempotence.rs"),
         include_str!("kill.rs"),
+        include_str!("offsets.rs"),
         include_str!("pipeline.rs"),
         include_str!("reading.rs"),
         include_str!("records.rs"),
