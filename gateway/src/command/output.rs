@@ -35,11 +35,33 @@ pub(super) enum Failure {
     /// No answer in time.
     #[error("{0}")]
     TimedOut(String),
+    /// Something was found or done all the same, and is printed.
+    #[error("{why}")]
+    Partly {
+        /// The output.
+        output: String,
+        /// What went wrong.
+        why: Box<Failure>,
+    },
 }
 
 impl Failure {
+    /// This failure, with output that is worth printing all the same.
+    pub(super) fn after(self, output: String) -> Self {
+        Self::Partly {
+            output,
+            why: Box::new(self),
+        }
+    }
+
+    /// Whether it would be the same for anything else that is asked.
+    pub(super) fn is_of_the_connection(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::TimedOut(_))
+    }
+
     fn code(&self) -> u8 {
         match self {
+            Self::Partly { why, .. } => why.code(),
             Self::Refused(_) => 1,
             Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
@@ -105,19 +127,23 @@ fn table<R: Row>(rows: &[R]) -> String {
 
 /// Prints the outcome of a command and makes its exit code.
 pub(super) fn finish(outcome: Result<String, Failure>) -> ExitCode {
-    let written = match &outcome {
-        Ok(text) => io::stdout().lock().write_all(text.as_bytes()),
-        Err(failure) => {
-            let line = format!("fencepost: {failure}\n");
-            io::stderr().lock().write_all(line.as_bytes())
-        }
+    let (output, failure) = match outcome {
+        Ok(output) => (output, None),
+        Err(Failure::Partly { output, why }) => (output, Some(*why)),
+        Err(failure) => (String::new(), Some(failure)),
     };
-    match (outcome, written) {
-        (Ok(_), Ok(())) => ExitCode::SUCCESS,
+    let written = io::stdout().lock().write_all(output.as_bytes());
+    if let Some(failure) = failure {
+        let line = format!("fencepost: {failure}\n");
+        // Where even that cannot be written, the exit code still says it.
+        io::stderr().write_all(line.as_bytes()).unwrap_or_default();
+        return ExitCode::from(failure.code());
+    }
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough.
-        (Ok(_), Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        (Ok(_), Err(_)) => ExitCode::FAILURE,
-        (Err(failure), _) => ExitCode::from(failure.code()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
