@@ -60,7 +60,7 @@ impl Loader {
                     found.insert(slot, written.into_iter().collect());
                 }
                 Err(GroupFileError::Stale) => {
-                    self.groups.shared.slots.set(slot, Phase::Lost);
+                    self.groups.lose(slot);
                     ready.insert(slot);
                 }
                 Err(error) => tracing::warn!(%error, slot, "a group slot is not taken over yet"),

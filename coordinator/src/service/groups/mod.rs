@@ -10,6 +10,7 @@ mod files;
 mod housekeeping;
 mod inspect;
 mod loader;
+mod losing;
 mod offset_state;
 mod offsets;
 mod routing;
@@ -223,8 +224,9 @@ impl Groups {
             if state.forgotten {
                 continue;
             }
-            // Looked at under the lock: what is parked before this is answered by `stop`.
-            self.check_running()?;
+            // Looked at under the lock: what is parked before this is answered by `stop`, or when
+            // the slot is lost.
+            self.admit(group)?;
             let (reply, effects) = decide(&mut state, self.now());
             state.run(group, effects);
             self.keep_deadline(&cell, &mut state);
@@ -392,7 +394,8 @@ impl Groups {
                 Err(GroupError::NonEmptyGroup)
             }
         };
-        self.drop_cell(group, idle).is_ok()
+        let told = GroupError::CoordinatorNotAvailable;
+        self.drop_cell(group, told, idle).is_ok()
     }
 
     /// Makes the cell of a group that has a file; whether it is new.
@@ -419,7 +422,8 @@ impl Groups {
             let missing = state.is_idle() && (state.is_missing() || deleted);
             missing.then_some(()).ok_or(GroupError::NonEmptyGroup)
         };
-        if self.drop_cell(group, missing).is_ok() {
+        let told = GroupError::CoordinatorNotAvailable;
+        if self.drop_cell(group, told, missing).is_ok() {
             tracing::debug!(group, "nothing is left of a group");
         }
     }
@@ -429,9 +433,11 @@ impl Groups {
         self.shared.cells.read().values().cloned().collect()
     }
 
+    /// Drops a cell that `may` go; who waits on it is `told` why.
     fn drop_cell(
         &self,
         group: &str,
+        told: GroupError,
         may: impl FnOnce(&CellState) -> Result<(), GroupError>,
     ) -> Result<(), GroupError> {
         let mut cells = self.shared.cells.write();
@@ -440,9 +446,7 @@ impl Groups {
         let mut state = cell.lock();
         may(&state)?;
         state.forgotten = true;
-        let effects = state
-            .classic
-            .die(GroupError::CoordinatorNotAvailable, self.now());
+        let effects = state.classic.die(told, self.now());
         state.run(group, effects);
         self.count_bytes(&cell, &mut state);
         cells.remove(group);

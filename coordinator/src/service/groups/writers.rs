@@ -13,7 +13,6 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::files::{GroupFileError, GroupFiles};
 use super::offset_state::Work;
-use super::slots::Phase;
 use super::{GroupCell, Groups, Route};
 use crate::machine::group::offsets::Image;
 use crate::volume::format::{GroupOffsetsFile, Kept};
@@ -116,7 +115,7 @@ impl Writer {
             return;
         };
         let Route::Here { slot, .. } = self.groups.route(&group) else {
-            cell.lock().offsets.lost();
+            self.groups.send_away(&group);
             return;
         };
         let Some(work) = cell.lock().offsets.work() else {
@@ -140,8 +139,7 @@ impl Writer {
             }
             Done::Lost => {
                 tracing::error!(slot, "another process owns this group slot");
-                self.groups.shared.slots.set(slot, Phase::Lost);
-                cell.lock().offsets.lost();
+                self.groups.lose(slot);
             }
         }
     }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::future::Future as _;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::groups::{Running, file, serve_with, site};
+use super::world::{How, Interrupt, Site, host};
 use crate::machine::group::GroupError;
 use crate::machine::group::classic::{Caller, Join, Joined, Leaving, Protocol, Sync};
 use crate::service::groups::{GroupConfig, Reply};
@@ -19,25 +21,32 @@ fn caller(joined: &Joined) -> Caller<'_> {
     }
 }
 
+fn new_member() -> Join {
+    Join {
+        member_id: "".into(),
+        instance_id: None,
+        client_id: "c".into(),
+        client_host: "/127.0.0.1".into(),
+        session_timeout_ms: 60_000,
+        rebalance_timeout_ms: 60_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![Protocol {
+            name: "range".into(),
+            metadata: Bytes::new(),
+        }],
+        requires_member_id: false,
+        supports_skip_assignment: true,
+        reason: None,
+    }
+}
+
 impl Running {
     /// Joins as the only member of a group, which is stable then.
     fn join_alone(&self, group: &str) -> Joined {
-        let join = Join {
-            member_id: "".into(),
-            instance_id: None,
-            client_id: "c".into(),
-            client_host: "/127.0.0.1".into(),
-            session_timeout_ms: 60_000,
-            rebalance_timeout_ms: 60_000,
-            protocol_type: "consumer".into(),
-            protocols: vec![Protocol {
-                name: "range".into(),
-                metadata: Bytes::new(),
-            }],
-            requires_member_id: false,
-            supports_skip_assignment: true,
-            reason: None,
-        };
+        self.join_as(group, new_member())
+    }
+
+    fn join_as(&self, group: &str, join: Join) -> Joined {
         let joined = match self.groups.join(group, join) {
             Reply::Now(reply) => reply.unwrap(),
             Reply::Later(reply) => self.world.run(reply).unwrap().unwrap().unwrap(),
@@ -178,6 +187,44 @@ fn when_a_group_became_empty_outlives_a_restart() {
 }
 
 #[test]
+fn offsets_of_topics_that_no_member_reads_expire_while_the_group_is_stable() {
+    let site = site(26);
+    let mut config = GroupConfig::default();
+    config.offsets.retention_ms = 20_000;
+    config.offsets.retention_check_interval = Duration::from_secs(5);
+    let node = site.start(1);
+    let running = serve_with(&site.world, node, 1, config);
+    assert!(running.ready());
+    let reading = |topic: &str| {
+        let metadata = [
+            b"\0\0\0\0\0\x01\0\x01",
+            topic.as_bytes(),
+            b"\xff\xff\xff\xff",
+        ]
+        .concat();
+        Join {
+            protocols: vec![Protocol {
+                name: "range".into(),
+                metadata: metadata.into(),
+            }],
+            ..new_member()
+        }
+    };
+    for (group, topic) in [("same", "a"), ("other", "b")] {
+        let joined = running.join_as(group, reading(topic));
+        assert_eq!(running.commit_as(group, &joined, 5), Ok(()));
+    }
+    site.world.pass(Duration::from_secs(12));
+    assert_eq!(running.fetch("other"), [(0, 5)].into());
+    site.world.pass(Duration::from_secs(20));
+    assert_eq!(running.fetch("same"), [(0, 5)].into());
+    assert_eq!(running.fetch("other"), BTreeMap::new());
+    for group in ["same", "other"] {
+        assert_eq!(running.state(group), Some("Stable"));
+    }
+}
+
+#[test]
 fn a_group_is_gone_also_when_nobody_waits_for_its_deletion() {
     let site = site(24);
     let running = Running::start(&site, 1);
@@ -197,4 +244,40 @@ fn a_group_is_gone_also_when_nobody_waits_for_its_deletion() {
     assert!(file(&site, "g").unwrap().deleted);
     assert_eq!(running.groups.describe("g"), Ok(None));
     assert!(running.groups.cell("g").is_none());
+}
+
+/// A stable group `g`, and its owner, which is held at step `at`.
+fn held(site: &Site, at: u64) -> (Running, Arc<Interrupt>, Joined) {
+    let hook = Interrupt::new(at, How::Hold);
+    let old = Running::try_start(site, 1, hook.clone()).unwrap();
+    let joined = old.join_alone("g");
+    assert_eq!(old.commit_as("g", &joined, 5), Ok(()));
+    (old, hook, joined)
+}
+
+#[test]
+fn who_waits_on_a_group_that_another_process_took_is_sent_away() {
+    let (_, counted, _) = held(&site(25), u64::MAX);
+    let mut site = site(25);
+    let (old, hook, joined) = held(&site, counted.steps());
+    let Reply::Later(waits) = old.groups.join("g", new_member()) else {
+        panic!("it waits for the first member");
+    };
+    let who = (caller(&joined), joined.generation);
+    let commit = old.prepare_as("g", who, ("a", 0, 6)).unwrap();
+    // It stands still long enough to be taken for dead.
+    site.world.pass(Duration::from_secs(5));
+    site.host = host("b", 1);
+    site.host.boot_id = "another".into();
+    let new = Running::start(&site, 2);
+    assert_eq!(new.fetch("g"), [(0, 5)].into());
+    hook.release();
+    let told = site.world.run(commit.durable()).unwrap();
+    assert_eq!(told, Err(GroupError::NotCoordinator));
+    let told = site.world.run(waits).unwrap().unwrap().unwrap_err();
+    assert_eq!(told.error, GroupError::NotCoordinator);
+    assert!(old.groups.cell("g").is_none());
+    assert_eq!(old.groups.list(), Ok(Vec::new()));
+    let beat = old.groups.heartbeat("g", caller(&joined), 1);
+    assert_eq!(beat, Err(GroupError::NotCoordinator));
 }

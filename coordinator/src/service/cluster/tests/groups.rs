@@ -56,7 +56,7 @@ pub(super) fn serve_with(
 
 impl Running {
     /// `None` where it hangs.
-    fn try_start(site: &Site, process: Group, hook: Arc<Interrupt>) -> Option<Self> {
+    pub(super) fn try_start(site: &Site, process: Group, hook: Arc<Interrupt>) -> Option<Self> {
         let node = site.try_start(process, hook)?.ok()?;
         let running = serve_with(&site.world, node, process, GroupConfig::default());
         running.ready().then_some(running)
