@@ -74,6 +74,11 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "records that were deleted stay deleted; Kafka writes the log's start down once a minute",
     ),
     (
+        "membership-in-memory",
+        "who was a member before a crash is told 25 and joins again: membership is in memory \
+         (design, groups); Kafka reads the members of a generation from its log",
+    ),
+    (
         "negative-byte-limits",
         "read as 0, so that the first batch comes; Kafka answers -1",
     ),
