@@ -60,7 +60,7 @@ fn seeds_hold_part_3() {
 #[test]
 fn the_same_seed_gives_the_same_events() {
     // Every kind of plan, see `plan.rs`.
-    for seed in 0..10 {
+    for seed in 0..12 {
         let (one, two) = (scenario::run(seed), scenario::run(seed));
         assert!(
             one.log.len() > 1000,
@@ -190,5 +190,25 @@ mod planted {
     #[test]
     fn marker_repeated() {
         is_found(Fault::MarkerRepeated);
+    }
+
+    #[test]
+    fn staged_in_memory() {
+        is_found(Fault::StagedInMemory);
+    }
+
+    #[test]
+    fn fence_judges_markers() {
+        is_found(Fault::FenceJudgesMarkers);
+    }
+
+    #[test]
+    fn owed_dropped() {
+        is_found(Fault::OwedDropped);
+    }
+
+    #[test]
+    fn gate_left_out() {
+        is_found(Fault::GateLeftOut);
     }
 }

@@ -42,8 +42,8 @@ pub use self::writers::OffsetCounters;
 use self::writers::WriteQueue;
 
 use crate::machine::group::classic::{
-    Caller, ClassicConfig, Described, Effects, Join, JoinRefused, JoinReply, Leaving, Staged, Sync,
-    SyncReply,
+    Caller, ClassicConfig, ClassicGroup, Described, Effects, Join, JoinRefused, JoinReply, Leaving,
+    Staged, Sync, SyncReply,
 };
 use crate::machine::group::{GroupError, GroupType, Now};
 
@@ -384,7 +384,8 @@ impl Groups {
         Ok(listed)
     }
 
-    /// Drops what is known of a group that is idle; whether it was.
+    /// Drops what is known of a group that is idle; whether it was. Where decided transactions are
+    /// remembered only the members are forgotten.
     pub fn forget(&self, group: &str) -> bool {
         let idle = |state: &CellState| {
             let idle = state.is_idle();
@@ -395,7 +396,16 @@ impl Groups {
             }
         };
         let told = GroupError::CoordinatorNotAvailable;
-        self.drop_cell(group, told, idle).is_ok()
+        if self.drop_cell(group, told, idle).is_ok() {
+            return true;
+        }
+        if let Some(cell) = self.cell(group) {
+            let mut state = cell.lock();
+            if state.is_vacant() {
+                state.classic = ClassicGroup::new(self.now());
+            }
+        }
+        false
     }
 
     /// Makes the cell of a group that has a file; whether it is new.

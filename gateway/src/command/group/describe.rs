@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::super::client::{Client, Key};
 use super::super::output::{Failure, Format, Row, render};
+use super::super::topics::Cluster;
 use super::offsets::{self, LATEST, Place};
 use super::{Chosen, partly, scope};
 
@@ -177,8 +178,8 @@ async fn lags(
     places.sort();
     places.dedup();
     let topics = scope::topics(&places);
-    let leaders = offsets::leaders(client, Some(&topics)).await?;
-    // Nobody knows the end of a log without a leader.
+    // Nobody knows the end of a log without a leader, or of a topic that is gone.
+    let leaders = Cluster::look(client, Some(&topics), false).await?.leaders();
     let led = places.iter().filter(|place| leaders.contains_key(*place));
     let ends = offsets::at(client, &leaders, led, LATEST).await?;
     let rows = places.into_iter().map(|place| {

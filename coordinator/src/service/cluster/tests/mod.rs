@@ -1,5 +1,6 @@
 //! Brokers on a memory volume: starts, topics, crashes at every step, twins.
 
+mod assigned;
 mod boot;
 mod changes;
 mod crash;
@@ -11,6 +12,7 @@ mod group_members;
 mod groups;
 mod queues;
 mod real;
+mod rerouting;
 mod topics;
 mod twins;
 mod txns;
