@@ -39,7 +39,7 @@ if [[ $mode == all ]]; then
     say "groups and transactions of real clients, and the commands that manage them"
     # Most of their time is waiting for sessions, JVMs and restarts.
     cargo test --locked --profile ci -p tests --features clients-c --test group_clients \
-        --test txn_clients --test groups --test quickstart --test pipes -- --nocapture \
-        --test-threads 4
+        --test txn_clients --test groups --test quickstart --test pipes --test command_clients \
+        -- --nocapture --test-threads 4
 fi
 say "all passed"
