@@ -25,8 +25,8 @@ use store_adapter::journal::FlushPolicy;
 use store_adapter::volume::Reserve;
 
 pub use self::listeners::{Endpoint, ListenerConfig};
-pub use self::settings::{ConfigError, Origin, Setting, Settings};
-pub use self::sources::{read_environment, read_file};
+pub use self::settings::{ConfigError, Origin, Setting, Settings, Unuse, Unused};
+pub use self::sources::{FileForm, read_environment, read_file};
 
 use crate::boot::StoreKind;
 use crate::broker::BrokerConfig;
@@ -231,6 +231,7 @@ fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
             min_session_timeout_ms,
             max_session_timeout_ms,
             max_size: settings.number("group.max.size")?,
+            ..ClassicConfig::default()
         },
         offsets: OffsetConfig {
             metadata_max_bytes: settings.number("offset.metadata.max.bytes")?,
@@ -240,6 +241,7 @@ fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
             ),
             producer_id_expiration_ms: settings.number("producer.id.expiration.ms")?,
         },
+        ..GroupConfig::default()
     })
 }
 

@@ -140,7 +140,7 @@ impl Offsets {
         view: watch::Receiver<Arc<ClusterView>>,
         slots: Vec<(u32, OwnerEpoch)>,
     ) -> Self {
-        let queue = Arc::new(WriteQueue::new());
+        let queue = Arc::clone(&groups.shared.writes);
         for (slot, _) in &slots {
             groups.shared.slots.set(*slot, Phase::Loading);
         }
@@ -248,13 +248,17 @@ impl Offsets {
     /// OffsetDelete: an outcome for each topic, and the wait for those that are deleted.
     ///
     /// # Errors
-    /// [`GroupError::GroupIdNotFound`], [`GroupError::NonEmptyGroup`] of members that are no
-    /// consumers of topics, and as [`Offsets::fetch`].
+    /// [`GroupError::InvalidGroupId`] of a group without a name, [`GroupError::GroupIdNotFound`],
+    /// [`GroupError::NonEmptyGroup`] of members that are no consumers of topics, and as
+    /// [`Offsets::fetch`].
     pub fn delete(
         &self,
         group: &str,
         topics: &[TopicPartitions],
     ) -> Result<(Vec<Result<(), GroupError>>, Pending), GroupError> {
+        if group.is_empty() {
+            return Err(GroupError::InvalidGroupId);
+        }
         let deleted = self.on_cell(group, false, |state, _| {
             if state.is_missing() {
                 return Err(GroupError::GroupIdNotFound);
@@ -331,7 +335,8 @@ impl Offsets {
     }
 
     /// Ends a transaction for a group; a repeat waits for the first and changes nothing. `None`
-    /// inside: an earlier transaction of the producer is still open here.
+    /// inside: an earlier transaction of the producer is still open here. It is remembered of a
+    /// group that does not exist, too: an offset of it may still be under way.
     ///
     /// # Errors
     /// As [`Offsets::fetch`].
@@ -342,7 +347,11 @@ impl Offsets {
         txn_seq: u64,
         commit: bool,
     ) -> Result<Option<Pending>, GroupError> {
-        let decided = self.on_cell(group, false, |state, now| {
+        if group.is_empty() {
+            // Of which nothing can be staged.
+            return Ok(Some(Pending::concluded()));
+        }
+        let decided = self.on_cell(group, true, |state, now| {
             state.offsets.check()?;
             let book = &mut state.offsets.book;
             let decided = book.decide(producer, txn_seq, commit, now.wall_ms);
@@ -353,8 +362,7 @@ impl Offsets {
             };
             state.offsets.pending(prepared).map(Some)
         })?;
-        // A group that is not there has nothing staged.
-        decided.unwrap_or_else(|| Ok(Some(Pending::concluded())))
+        decided.unwrap_or(Err(GroupError::CoordinatorNotAvailable))
     }
 
     /// Decides on a group and puts it into the queue if there is something to read or write.
@@ -366,8 +374,8 @@ impl Offsets {
     ) -> Result<Option<R>, GroupError> {
         let groups = &self.shared.groups;
         groups.admit(group)?;
-        // A file under a hashed name may be there though its group could not be told.
-        let create = create || groups.shared.slots.new_state(group).book.must_read();
+        // A damaged file under a hashed name may be the group's.
+        let create = create || groups.shared.slots.may_be_untold(group);
         let decided = groups.decide(group, create, |state, now| {
             let decided = decide(state, now);
             ((decided, state.offsets.wants_queue()), Effects::default())

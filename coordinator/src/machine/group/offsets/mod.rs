@@ -164,8 +164,44 @@ impl OffsetBook {
         self.is_settled() && change <= self.concluded
     }
 
+    /// A change that makes the file at most `grows` bytes longer. Where that fits there is nothing
+    /// to be undone, and the table ahead is copied once a write: while the durable one shares it.
+    fn change_by(
+        &mut self,
+        grows: usize,
+        apply: impl FnOnce(&mut OffsetTable),
+    ) -> Result<Change, PrepareError> {
+        if self.ahead.bytes.saturating_add(grows) > BYTES_MAX {
+            return self.change(|table| {
+                apply(table);
+                Ok(())
+            });
+        }
+        if !self.is_settled() {
+            return Err(PrepareError::Unsettled);
+        }
+        let table = Arc::make_mut(&mut self.ahead);
+        let before = table.bytes;
+        apply(table);
+        debug_assert!(
+            table.bytes <= before + grows,
+            "it grew by more than {grows}"
+        );
+        self.prepared.0 += 1;
+        Ok(self.prepared)
+    }
+
+    /// A change that may be too large: what was before is kept until that is known.
     fn change(
         &mut self,
+        apply: impl FnOnce(&mut OffsetTable) -> Result<(), PrepareError>,
+    ) -> Result<Change, PrepareError> {
+        self.change_within(BYTES_MAX, apply)
+    }
+
+    fn change_within(
+        &mut self,
+        bytes_max: usize,
         apply: impl FnOnce(&mut OffsetTable) -> Result<(), PrepareError>,
     ) -> Result<Change, PrepareError> {
         if !self.is_settled() {
@@ -174,7 +210,7 @@ impl OffsetBook {
         let before = self.ahead.clone();
         let table = Arc::make_mut(&mut self.ahead);
         let applied = apply(table).and_then(|()| {
-            let fits = table.bytes <= BYTES_MAX || table.bytes <= before.bytes;
+            let fits = table.bytes <= bytes_max || table.bytes <= before.bytes;
             fits.then_some(()).ok_or(PrepareError::TooLarge)
         });
         if let Err(error) = applied {
@@ -200,7 +236,8 @@ impl OffsetBook {
         offsets: Vec<NewOffset>,
         facts: &CommitFacts,
     ) -> Result<Change, PrepareError> {
-        self.change(|table| {
+        let grows = size::of_new(&offsets) + facts.membership.bytes();
+        self.change_by(grows, |table| {
             table.deleted = false;
             facts.membership.note_in(table);
             let seq = table.take_seq();
@@ -216,7 +253,6 @@ impl OffsetBook {
                 };
                 table.put(&new.topic, new.partition, committed);
             }
-            Ok(())
         })
     }
 
@@ -228,12 +264,11 @@ impl OffsetBook {
         if !keys.iter().any(|key| there(&key)) {
             return self.unchanged();
         }
-        self.change(|table| {
+        self.change_by(0, |table| {
             for (topic, partition) in keys {
                 table.remove(topic, *partition);
                 table.unstage(topic, *partition);
             }
-            Ok(())
         })
     }
 
@@ -254,26 +289,43 @@ impl OffsetBook {
         if topics.is_empty() {
             return self.unchanged();
         }
-        self.change(|table| {
+        self.change_by(0, |table| {
             for topic in &topics {
                 table.drop_topic(topic);
             }
+        })
+    }
+
+    /// Prepares the deletion of the whole group, staged offsets too. What is decided stays so: an
+    /// offset of a transaction that has ended may still be under way.
+    pub fn delete_group(&mut self) -> Result<Change, PrepareError> {
+        if self.ahead.is_nothing() {
+            return self.unchanged();
+        }
+        self.change(|table| {
+            let applied = std::mem::take(&mut table.applied);
+            *table = OffsetTable::from(TableParts {
+                deleted: applied.is_empty(),
+                applied,
+                ..TableParts::default()
+            });
             Ok(())
         })
     }
 
-    /// Prepares the deletion of the whole group, staged offsets too.
-    pub fn delete_group(&mut self) -> Result<Change, PrepareError> {
-        if self.ahead.deleted {
-            return self.unchanged();
+    /// Prepares that the group is there, also without offsets: its members must be known as
+    /// strangers to it after a restart, not as members of no group. `None`: it is there, or it
+    /// can't be noted now.
+    pub fn begin(&mut self, membership: &Membership) -> Option<Change> {
+        if !self.ahead.deleted && membership.is_in(&self.ahead) {
+            return None;
         }
-        self.change(|table| {
-            *table = OffsetTable {
-                deleted: true,
-                ..OffsetTable::default()
-            };
+        let begun = self.change(|table| {
+            table.deleted = false;
+            membership.note_in(table);
             Ok(())
-        })
+        });
+        begun.ok()
     }
 
     /// Prepares that the time since when the group is empty outlives a restart. `None`: it has
@@ -357,10 +409,13 @@ impl OffsetBook {
         self.ahead = self.durable.clone();
     }
 
-    /// Whether there is nothing to keep: no file, or that of a deleted group, and nothing to write.
+    /// Whether nothing shows that there is a group, and nothing is to be written.
     pub fn is_blank(&self) -> bool {
-        let table = &self.durable;
-        let nothing = table.deleted || (table.has_no_offsets() && table.next_seq == 0);
-        nothing && self.is_settled() && !self.must_write()
+        self.durable.is_nothing() && self.is_settled() && !self.must_write()
+    }
+
+    /// Whether decided transactions are remembered: what comes late of them must be refused.
+    pub fn remembers(&self) -> bool {
+        !self.durable.applied.is_empty() || !self.ahead.applied.is_empty()
     }
 }

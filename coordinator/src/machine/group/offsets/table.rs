@@ -185,6 +185,13 @@ impl OffsetTable {
         self.committed.is_empty() && self.staged.is_empty()
     }
 
+    /// Whether nothing shows that there is a group: it never had an offset or a member, or was
+    /// deleted. Decided transactions may be remembered all the same.
+    pub fn is_nothing(&self) -> bool {
+        let never = self.next_seq == 0 && self.protocol_type.is_none();
+        self.deleted || (self.has_no_offsets() && never)
+    }
+
     /// Upper bound of the length of the group's file, bytes.
     pub fn bytes(&self) -> usize {
         self.bytes

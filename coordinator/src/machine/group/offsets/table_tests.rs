@@ -262,7 +262,8 @@ fn expiry_follows_the_group() {
     // With the last offset of a group without members the group goes.
     assert!(book.expire(9000, 100, simple).unwrap().is_some());
     write(&mut book);
-    assert!(book.durable().is_deleted());
+    // Of the group nothing is left but the decision.
+    assert!(book.is_blank() && book.remembers());
     assert_eq!(book.expire(9000, 100, simple), Ok(None));
 }
 
@@ -326,4 +327,121 @@ fn a_group_that_no_file_can_take_is_refused() {
     assert_eq!(book.ahead(), &before);
     assert!(book.delete(&[("t".into(), 0)]).is_ok());
     assert!(book.commit(vec![long(63)], &facts(9)).is_ok());
+}
+
+#[test]
+fn a_commit_copies_the_table_once_a_write() {
+    let mut book = OffsetBook::default();
+    let table = |book: &OffsetBook| std::ptr::from_ref(book.ahead());
+    book.commit(vec![new("t", 0, 5)], &facts(9)).unwrap();
+    let first = table(&book);
+    for partition in 1..100 {
+        book.commit(vec![new("t", partition, 5)], &facts(9))
+            .unwrap();
+        assert_eq!(table(&book), first, "copied for partition {partition}");
+    }
+    let image = book.image().unwrap();
+    book.commit(vec![new("t", 0, 6)], &facts(9)).unwrap();
+    let second = table(&book);
+    assert_ne!(second, first, "what is being written stays as it is");
+    assert_eq!(image.table.get("t", 0).unwrap().offset, 5);
+    book.delete(&[("t".into(), 0)]).unwrap();
+    book.purge(|_, _| true).unwrap();
+    assert_eq!(table(&book), second);
+    assert_eq!(book.ahead().bytes(), OffsetTable::default().bytes());
+}
+
+#[test]
+fn a_group_with_members_is_there_without_offsets() {
+    let members = Membership {
+        protocol_type: Some("consumer".into()),
+        empty_since_ms: None,
+    };
+    let mut book = OffsetBook::default();
+    assert!(book.is_blank());
+    assert!(book.begin(&members).is_some());
+    assert!(book.begin(&members).is_none(), "prepared once");
+    write(&mut book);
+    assert!(!book.is_blank());
+    assert!(book.begin(&members).is_none(), "written once");
+    // It is gone with its members, at the next look.
+    assert_eq!(book.expire(9, 1_000, Retention::Changing), Ok(None));
+    assert_eq!(book.expire(9, 1_000, Retention::Stable(None)), Ok(None));
+    let gone = book.expire(9, 1_000, Retention::EmptySince(9)).unwrap();
+    assert!(gone.is_some());
+    write(&mut book);
+    assert!(book.is_blank() && book.durable().is_deleted());
+    let empty = book.expire(9, 1_000, Retention::EmptySince(9));
+    assert_eq!(empty, Ok(None), "deleted once");
+    // A deleted group begins anew.
+    assert!(book.begin(&members).is_some());
+    write(&mut book);
+    assert!(!book.durable().is_deleted() && !book.is_blank());
+}
+
+#[test]
+fn what_was_staged_fits_when_it_is_committed() {
+    let mut book = OffsetBook::default();
+    let rest = NewOffset {
+        // Six bytes each in the file.
+        metadata: "\u{1}".repeat((BYTES_MAX - 8_192) / 6).into(),
+        ..new("t", 0, 1)
+    };
+    book.commit(vec![rest], &facts(9)).unwrap();
+    let (mut taken, mut refused) = (0, 0);
+    for filling in (0..8_192).step_by(16) {
+        let mut full = book.clone();
+        let last = NewOffset {
+            metadata: "x".repeat(filling).into(),
+            ..new("a-topic-whose-name-is-a-key-in-six-maps", 0, 1)
+        };
+        match full.stage(&txn(7, 0, 1), vec![last], &NOBODY) {
+            Ok(_) => taken += 1,
+            Err(error) => {
+                assert_eq!(error, StageError::Prepare(PrepareError::TooLarge));
+                refused += 1;
+            }
+        }
+        // With something staged, and with nothing.
+        for commit in [true, false] {
+            let decided = full.clone().decide(ProducerId(7), 1, commit, 9);
+            assert!(decided.is_ok(), "{filling} {commit}: {decided:?}");
+        }
+    }
+    assert!(taken > 100 && refused > 10, "{taken} {refused}");
+}
+
+#[test]
+fn a_decision_is_remembered_by_a_group_that_is_not_there() {
+    let facts = facts(9);
+    let mut deleted = OffsetBook::default();
+    deleted.commit(vec![new("t", 0, 5)], &facts).unwrap();
+    deleted.delete_group().unwrap();
+    // One that was staged before the group went.
+    let mut staged = OffsetBook::default();
+    staged
+        .stage(&txn(7, 0, 1), vec![new("t", 0, 5)], &NOBODY)
+        .unwrap();
+    staged.delete_group().unwrap();
+    for mut book in [OffsetBook::default(), deleted, staged] {
+        write(&mut book);
+        assert!(book.is_blank() && !book.remembers());
+        book.decide(ProducerId(7), 1, false, 100).unwrap();
+        write(&mut book);
+        // There is still no group to be seen.
+        assert!(book.is_blank() && book.remembers());
+        let late = book.stage(&txn(7, 0, 1), vec![new("t", 0, 5)], &NOBODY);
+        assert_eq!(late, Err(StageError::Decided));
+        // Nor does it forget because it is deleted once more, or for the first time.
+        book.commit(vec![new("t", 0, 6)], &facts).unwrap();
+        book.delete_group().unwrap();
+        write(&mut book);
+        assert!(book.is_blank() && book.remembers());
+        let late = book.stage(&txn(7, 0, 1), vec![new("t", 0, 5)], &NOBODY);
+        assert_eq!(late, Err(StageError::Decided));
+        assert!(book.forget_decisions(100).is_none());
+        assert!(book.forget_decisions(101).is_some());
+        write(&mut book);
+        assert!(book.durable().is_deleted() && !book.remembers());
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use store_adapter::ids::{ProducerEpoch, ProducerId};
 use store_adapter::volume::memory::{StepFault, StepOutcome};
 use store_adapter::volume::{Volume as _, VolumePath};
 
@@ -13,7 +14,7 @@ use super::world::{Group, How, Interrupt, Site, World, host};
 use super::{create, delete};
 use crate::machine::group::GroupError;
 use crate::machine::group::classic::Caller;
-use crate::machine::group::offsets::NewOffset;
+use crate::machine::group::offsets::{NewOffset, NewTxn, StageError};
 use crate::service::groups::{
     FetchedOffset, GroupConfig, GroupFiles, Groups, OffsetCommit, Offsets, Pending, TopicPartitions,
 };
@@ -22,18 +23,24 @@ use crate::volume::layout::Place;
 
 /// A broker with its groups.
 #[derive(Debug, Clone)]
-struct Running {
-    world: World,
-    node: ClusterNode,
-    offsets: Offsets,
+pub(super) struct Running {
+    pub(super) world: World,
+    pub(super) node: ClusterNode,
+    pub(super) groups: Groups,
+    pub(super) offsets: Offsets,
 }
 
-const SIMPLE: Caller<'static> = Caller {
+pub(super) const SIMPLE: Caller<'static> = Caller {
     member_id: "",
     instance_id: None,
 };
 
-fn serve_with(world: &World, node: ClusterNode, process: Group, config: GroupConfig) -> Running {
+pub(super) fn serve_with(
+    world: &World,
+    node: ClusterNode,
+    process: Group,
+    config: GroupConfig,
+) -> Running {
     let env = world.env(process);
     let groups = Groups::start(&env, config, Arc::new(node.clone()));
     let files: Arc<dyn GroupFiles> = node.group_files();
@@ -43,24 +50,25 @@ fn serve_with(world: &World, node: ClusterNode, process: Group, config: GroupCon
     Running {
         world,
         node,
+        groups,
         offsets,
     }
 }
 
 impl Running {
     /// `None` where it hangs.
-    fn try_start(site: &Site, process: Group, hook: Arc<Interrupt>) -> Option<Self> {
+    pub(super) fn try_start(site: &Site, process: Group, hook: Arc<Interrupt>) -> Option<Self> {
         let node = site.try_start(process, hook)?.ok()?;
         let running = serve_with(&site.world, node, process, GroupConfig::default());
         running.ready().then_some(running)
     }
 
-    fn start(site: &Site, process: Group) -> Self {
+    pub(super) fn start(site: &Site, process: Group) -> Self {
         Self::try_start(site, process, Interrupt::none()).unwrap()
     }
 
     /// Waits until every slot is taken over; `false` if that never comes.
-    fn ready(&self) -> bool {
+    pub(super) fn ready(&self) -> bool {
         for _ in 0..100 {
             if self.offsets.slots_loading() == 0 {
                 return true;
@@ -84,6 +92,15 @@ impl Running {
         partition: i32,
         offset: i64,
     ) -> Result<Pending, GroupError> {
+        self.prepare_as(group, (SIMPLE, -1), (topic, partition, offset))
+    }
+
+    pub(super) fn prepare_as(
+        &self,
+        group: &str,
+        (caller, generation): (Caller<'_>, i32),
+        (topic, partition, offset): (&str, i32, i64),
+    ) -> Result<Pending, GroupError> {
         let view = self.node.view();
         let new = NewOffset {
             topic: topic.into(),
@@ -94,8 +111,8 @@ impl Running {
             metadata: "m".into(),
         };
         let commit = OffsetCommit {
-            caller: SIMPLE,
-            generation: -1,
+            caller,
+            generation,
             offsets: vec![new],
             retention_ms: None,
             missing: GroupError::IllegalGeneration,
@@ -104,7 +121,12 @@ impl Running {
     }
 
     /// Commits, as a client that waits; `None` where it hangs.
-    fn commit(&self, group: &str, partition: i32, offset: i64) -> Option<Result<(), GroupError>> {
+    pub(super) fn commit(
+        &self,
+        group: &str,
+        partition: i32,
+        offset: i64,
+    ) -> Option<Result<(), GroupError>> {
         match self.prepare(group, "a", partition, offset) {
             Ok(pending) => self.world.run(pending.durable()),
             Err(error) => Some(Err(error)),
@@ -139,7 +161,7 @@ impl Running {
     }
 
     /// What the group has, as a client that tries again while it is loaded.
-    fn fetch(&self, group: &str) -> BTreeMap<i32, i64> {
+    pub(super) fn fetch(&self, group: &str) -> BTreeMap<i32, i64> {
         for _ in 0..50 {
             match self.try_fetch(group) {
                 Ok(found) => return found,
@@ -151,12 +173,12 @@ impl Running {
     }
 }
 
-fn path(group: &str) -> VolumePath {
+pub(super) fn path(group: &str) -> VolumePath {
     Place::GroupOffsets(group.to_owned()).path()
 }
 
 /// The file of a group on the volume, or nothing.
-fn file(site: &Site, group: &str) -> Option<GroupOffsetsFile> {
+pub(super) fn file(site: &Site, group: &str) -> Option<GroupOffsetsFile> {
     let (volume, path) = (site.volume.clone(), path(group));
     let bytes = site
         .world
@@ -167,7 +189,7 @@ fn file(site: &Site, group: &str) -> Option<GroupOffsetsFile> {
         .map(|bytes: Bytes| decode(&bytes).unwrap())
 }
 
-fn site(seed: u64) -> Site {
+pub(super) fn site(seed: u64) -> Site {
     let world = World::new(seed);
     let site = Site::new(&world);
     let node = site.start(0);
@@ -186,8 +208,7 @@ fn offsets_outlive_a_restart() {
     let first = Running::start(&site, 1);
     assert_eq!(first.commit("g", 0, 5), Some(Ok(())));
     assert_eq!(first.commit("g", 1, 6), Some(Ok(())));
-    // Of a hashed name it is looked first whether there is a file.
-    first.commit_until_done(&"long".repeat(100), 1, 7).unwrap();
+    assert_eq!(first.commit(&"long".repeat(100), 1, 7), Some(Ok(())));
     site.world.kill(1);
     site.volume.power_cut(3);
     let second = Running::start(&site, 2);
@@ -394,6 +415,40 @@ fn a_damaged_file_stops_its_group_alone() {
 }
 
 #[test]
+fn a_damaged_file_under_a_hashed_name_stops_its_group_alone() {
+    let site = site(13);
+    let (bad, good) = ("bad-".repeat(100), "good".repeat(100));
+    let first = Running::start(&site, 1);
+    for group in [&bad, &good] {
+        assert_eq!(first.commit(group, 0, 5), Some(Ok(())));
+    }
+    site.world.kill(1);
+    site.put(&path(&bad), b"{");
+    let second = Running::start(&site, 2);
+    assert_eq!(second.fetch(&good), [(0, 5)].into());
+    let loading = Err(GroupError::CoordinatorLoading);
+    assert_eq!(second.try_fetch(&bad), loading);
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(second.try_fetch(&bad), loading);
+    let repaired = format!("{{\"offsets\":{{\"a/0\":4}},\"group\":{bad:?},\"seq\":3}}");
+    site.put(&path(&bad), repaired.as_bytes());
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(second.fetch(&bad), [(0, 4)].into());
+}
+
+#[test]
+fn groups_that_are_only_asked_for_take_no_memory() {
+    let site = site(14);
+    let running = Running::start(&site, 1);
+    for number in 0..100 {
+        // As long as names can be, and hashed.
+        let group = format!("{number}-{}", "long".repeat(100));
+        assert_eq!(running.try_fetch(&group), Ok(BTreeMap::new()));
+        assert!(running.groups.cell(&group).is_none());
+    }
+}
+
+#[test]
 fn commits_that_wait_share_a_write() {
     let site = site(9);
     let hook = Interrupt::none();
@@ -480,4 +535,95 @@ fn a_group_whose_offsets_expired_is_gone() {
     assert_eq!(running.fetch("g"), BTreeMap::new());
     assert!(file(&site, "g").unwrap().deleted);
     assert_eq!(running.fetch("h"), [(0, 6)].into());
+}
+
+/// Ends a transaction of producer 7 for a group, durably.
+fn decide(running: &Running, group: &str, txn_seq: u64, commit: bool) {
+    let decided = running
+        .offsets
+        .decide(group, ProducerId(7), txn_seq, commit);
+    let pending = decided.unwrap().expect("nothing earlier is open");
+    assert_eq!(running.world.run(pending.durable()), Some(Ok(())));
+}
+
+/// What becomes of an offset that is staged for a transaction of producer 7, once it is durable.
+fn stage(running: &Running, group: &str, txn_seq: u64) -> Result<(), StageError> {
+    let view = running.node.view();
+    let txn = NewTxn {
+        producer_id: ProducerId(7),
+        producer_epoch: ProducerEpoch(0),
+        transactional_id: "tx".into(),
+        txn_seq,
+    };
+    let new = NewOffset {
+        topic: "a".into(),
+        topic_id: view.topics.get("a").unwrap().id,
+        partition: 0,
+        offset: 5,
+        leader_epoch: None,
+        metadata: "".into(),
+    };
+    let staged = running.offsets.stage(group, SIMPLE, -1, &txn, vec![new]);
+    let pending = staged.unwrap()?;
+    assert_eq!(running.world.run(pending.durable()), Some(Ok(())));
+    Ok(())
+}
+
+/// An offset of a transaction that has ended would be staged for ever.
+#[test]
+fn an_offset_that_comes_behind_the_end_of_its_transaction_is_refused() {
+    let site = site(13);
+    let mut config = GroupConfig::default();
+    config.offsets.retention_check_interval = Duration::from_secs(10);
+    config.offsets.producer_id_expiration_ms = 60_000;
+    let start = |process| {
+        let node = site.start(process);
+        let running = serve_with(&site.world, node, process, config.clone());
+        assert!(running.ready());
+        running
+    };
+    let first = start(1);
+    let remove = |running: &Running, group: &'static str| {
+        let offsets = running.offsets.clone();
+        let deleted = running
+            .world
+            .run(async move { offsets.delete_group(group).await });
+        deleted.unwrap()
+    };
+    // One that never was, one that was deleted, one that is deleted behind the decision.
+    first.commit("deleted", 0, 1).unwrap().unwrap();
+    assert_eq!(remove(&first, "deleted"), Ok(()));
+    first.commit("late", 0, 1).unwrap().unwrap();
+    let groups = ["never", "deleted", "late"];
+    for group in groups {
+        decide(&first, group, 1, false);
+    }
+    assert_eq!(remove(&first, "late"), Ok(()));
+    let refused = |running: &Running| {
+        for group in groups {
+            let late = stage(running, group, 1);
+            assert_eq!(late, Err(StageError::Decided), "{group}");
+            // It is no group that clients see.
+            assert_eq!(running.fetch(group), BTreeMap::new());
+            assert_eq!(remove(running, group), Err(GroupError::GroupIdNotFound));
+        }
+    };
+    refused(&first);
+    site.world.pass(Duration::from_secs(30));
+    refused(&first);
+    site.world.kill(1);
+    site.volume.power_cut(3);
+    let second = start(2);
+    refused(&second);
+    // The next transaction of the producer is none of that.
+    assert_eq!(stage(&second, "never", 2), Ok(()));
+    decide(&second, "never", 2, true);
+    assert_eq!(second.fetch("never"), [(0, 5)].into());
+    // Producer ids live so long.
+    site.world.pass(Duration::from_secs(90));
+    for group in ["deleted", "late"] {
+        let left = file(&site, group).unwrap();
+        assert!(left.deleted && left.applied_txn.is_empty(), "{group}");
+    }
+    assert_eq!(second.fetch("never"), [(0, 5)].into());
 }

@@ -1,5 +1,6 @@
 //! Brokers on a memory volume: starts, topics, crashes at every step, twins.
 
+mod assigned;
 mod boot;
 mod changes;
 mod crash;
@@ -7,9 +8,11 @@ mod docs;
 mod features;
 mod fences;
 mod files;
+mod group_members;
 mod groups;
 mod queues;
 mod real;
+mod rerouting;
 mod topics;
 mod twins;
 mod txns;
