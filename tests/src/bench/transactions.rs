@@ -101,6 +101,14 @@ impl Session<'_> {
         self.results.add(self.broker.subject, case, value);
     }
 
+    /// Adds quantiles, unless nothing that began in the span ended: they are 0 then.
+    fn add_times(&mut self, row: u8, what: &str, p50_ms: f64, p99_ms: f64) {
+        if p99_ms > 0.0 {
+            self.add(row, format!("{what}, p50"), MS, p50_ms);
+            self.add(row, format!("{what}, p99"), MS, p99_ms);
+        }
+    }
+
     fn spent(&mut self) -> Result<Spent> {
         Ok(Spent {
             cpu: self.broker.process().cpu_seconds()?,
@@ -123,7 +131,11 @@ impl Session<'_> {
 
     fn place(&mut self) -> Place {
         self.cases += 1;
-        let (warmup, time) = if self.quick { (200, 500) } else { (500, 2_000) };
+        let (warmup, time) = if self.quick {
+            (200, 1_000)
+        } else {
+            (500, 2_000)
+        };
         Place {
             name: format!("bench-{}", self.cases),
             topic: format!("transactions-{}", self.cases),
@@ -185,8 +197,7 @@ impl Session<'_> {
     fn case(&mut self, row: u8, what: &str, driver: &mut Driver, shape: &Shape) -> Result<f64> {
         let (outcome, rate) = self.run((row, what), driver, shape)?;
         self.add(row, what.to_owned(), PER_SECOND, rate);
-        self.add(row, format!("{what}, p50"), MS, outcome.p50_ms);
-        self.add(row, format!("{what}, p99"), MS, outcome.p99_ms);
+        self.add_times(row, what, outcome.p50_ms, outcome.p99_ms);
         Ok(rate)
     }
 
@@ -255,8 +266,8 @@ impl Session<'_> {
             .expect_decided(&topic, PARTITIONS, 2 * report.all_records)?;
         self.client.delete_topic(&topic)?;
         self.add(10, what.clone(), PER_SECOND, report.requests_per_second());
-        self.add(10, format!("{what}, p50"), MS, report.latency_ms.p50);
-        self.add(10, format!("{what}, p99"), MS, report.latency_ms.p99);
+        let times = report.latency_ms;
+        self.add_times(10, &what, times.p50, times.p99);
         Ok(())
     }
 
@@ -269,8 +280,7 @@ impl Session<'_> {
             let (outcome, rate) = self.run((11, &what), driver, &shape)?;
             self.add(11, what.clone(), PER_SECOND, rate);
             let (p50, p99) = (outcome.visible_p50_ms, outcome.visible_p99_ms);
-            self.add(11, format!("{what}, commit to visible, p50"), MS, p50);
-            self.add(11, format!("{what}, commit to visible, p99"), MS, p99);
+            self.add_times(11, &format!("{what}, commit to visible"), p50, p99);
             #[allow(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
