@@ -14,3 +14,4 @@ pub mod header;
 #[cfg(test)]
 mod samples;
 mod schema;
+pub mod wide;
