@@ -13,25 +13,28 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::views::{BoxFuture, TxnViews};
+use crate::views::BoxFuture;
 
 /// Open connections; more wait in the kernel.
 const CONNECTIONS_MAX: usize = 64;
 /// How long a connection may send and take nothing. More than a request may take.
 const IDLE_MAX: Duration = Duration::from_mins(1);
 
+/// A clock: completes after a duration.
+pub type Sleep = Arc<dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync>;
+
 pub(crate) struct Bounded {
     inner: TcpListener,
     places: Arc<Semaphore>,
-    views: Arc<dyn TxnViews>,
+    sleep: Sleep,
 }
 
 impl Bounded {
-    pub(crate) fn new(inner: TcpListener, views: Arc<dyn TxnViews>) -> Self {
+    pub(crate) fn new(inner: TcpListener, sleep: Sleep) -> Self {
         Self {
             inner,
             places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            views,
+            sleep,
         }
     }
 }
@@ -46,8 +49,8 @@ impl Listener for Bounded {
         let (stream, peer) = Listener::accept(&mut self.inner).await;
         let connection = Connection {
             stream,
-            idle: self.views.sleep(IDLE_MAX),
-            views: Arc::clone(&self.views),
+            idle: (self.sleep)(IDLE_MAX),
+            sleep: Arc::clone(&self.sleep),
             _place: place,
         };
         (connection, peer)
@@ -63,7 +66,7 @@ pub(crate) struct Connection {
     stream: TcpStream,
     /// Ends when it was silent for too long.
     idle: BoxFuture<'static, ()>,
-    views: Arc<dyn TxnViews>,
+    sleep: Sleep,
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -72,7 +75,7 @@ impl Connection {
     fn watch<T>(&mut self, cx: &mut Context<'_>, moved: Poll<T>) -> Poll<io::Result<T>> {
         match moved {
             Poll::Ready(moved) => {
-                self.idle = self.views.sleep(IDLE_MAX);
+                self.idle = (self.sleep)(IDLE_MAX);
                 Poll::Ready(Ok(moved))
             }
             Poll::Pending => {

@@ -331,10 +331,15 @@ impl Broker {
         let opening: FuturesOrdered<_> = opening
             .map(|(partition, (shard, _))| self.open_partition(partition, *shard))
             .collect();
-        for (opened, partition) in opening.collect::<Vec<_>>().await.iter().zip(&partitions) {
+        let opened = opening.collect::<Vec<_>>().await;
+        let shards = topic.partitions.iter().skip(from).map(|(shard, _)| *shard);
+        for ((opened, partition), shard) in opened.iter().zip(&partitions).zip(shards) {
             if let Err(error) = opened {
                 let partition = partition.id().partition;
-                tracing::error!(topic = &*name, partition, %error, "partition not opened");
+                // Why a shard is closed is said once for all that is in it.
+                if self.store.check_shard(shard).is_ok() {
+                    tracing::error!(topic = &*name, partition, %error, "partition not opened");
+                }
                 self.repair.notify_one();
             }
         }
