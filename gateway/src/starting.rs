@@ -1,7 +1,7 @@
 //! A start on a full disk: it waits, says so, and goes on by itself when there is space.
 //!
 //! Nothing is read before it is owned, and owning is written: without space for that a broker can
-//! serve nothing (docs/decisions/0005-a-start-on-a-full-disk-waits.md). Meanwhile `/readyz` says
+//! serve nothing (docs/decisions/0006-a-start-on-a-full-disk-waits.md). Meanwhile `/readyz` says
 //! what there is no space for, and clients are turned away, so that they come again.
 
 use std::net::TcpListener;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{BootConfig, Outside, Running};
-use gateway::broker::{Broker, NewTopic};
+use gateway::broker::{Broker, NewTopic, NoPeers};
 use store_adapter::journal::MemoryIndex;
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
@@ -61,6 +61,7 @@ async fn start_on(volume: MemoryVolume, shards: u32) -> Running {
         host: Arc::new(ProcHost),
         identity: Arc::new(MemoryIdentity::default()),
         index: Arc::new(MemoryIndex::new()),
+        peers: Arc::new(NoPeers),
     };
     Running::start(Env::real(), outside, config).await.unwrap()
 }
@@ -210,7 +211,9 @@ async fn a_damaged_shard_does_not_keep_the_others_from_starting() {
         volume.remove(&path).await.unwrap();
         let garbage = Bytes::from_static(b"{\"no\": ");
         let file = volume.create_new(&path).await.unwrap();
-        file.write_at(0, &[garbage.clone()]).await.unwrap();
+        file.write_at(0, std::slice::from_ref(&garbage))
+            .await
+            .unwrap();
         file.sync_data().await.unwrap();
 
         let running = start_on(volume.clone(), 2).await;
