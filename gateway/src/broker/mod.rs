@@ -258,7 +258,7 @@ impl Broker {
         &self.sessions
     }
 
-    /// The bytes that Fetch answers may hold.
+    /// The bytes that large answers may hold.
     pub fn answers(&self) -> &AnswerBudget {
         &self.answers
     }

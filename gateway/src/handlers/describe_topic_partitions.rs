@@ -16,7 +16,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use super::operations;
+use super::{bounded, operations};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
 use crate::error_code;
@@ -26,14 +26,16 @@ const PAGE_MAX: i32 = 2000;
 
 pub(crate) fn handle(
     broker: &Arc<Broker>,
-    _context: &RequestContext,
-    request: &DescribeTopicPartitionsRequest,
+    context: &RequestContext,
+    request: DescribeTopicPartitionsRequest,
 ) -> Staged<ApiResponse> {
-    let response = match plan(broker, request) {
-        Ok(plan) => page(broker, &plan),
-        Err(code) => refused(request, code),
-    };
-    Staged::Now(ApiResponse::DescribeTopicPartitions(Box::new(response)))
+    bounded(broker, context, move |broker| {
+        let response = match plan(broker, &request) {
+            Ok(plan) => page(broker, &plan),
+            Err(code) => refused(&request, code),
+        };
+        ApiResponse::DescribeTopicPartitions(Box::new(response.into()))
+    })
 }
 
 /// What a page is made of.

@@ -27,6 +27,7 @@ mod offsets;
 mod pipeline;
 mod reading;
 mod records;
+mod repeats;
 mod retention;
 mod sessions;
 mod tools;
