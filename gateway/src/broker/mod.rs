@@ -6,6 +6,7 @@ mod catalogue;
 mod error;
 mod hosted;
 mod node;
+mod placement;
 mod repair;
 mod retention;
 
@@ -42,6 +43,8 @@ use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
 pub struct BrokerConfig {
     /// `num.partitions`.
     pub num_partitions: u32,
+    /// `virtual.replicas`, at least 1.
+    pub virtual_replicas: u16,
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
     /// `fetch.max.bytes`.

@@ -122,12 +122,13 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
     topic.topic_id = hosted.id;
     topic.topic_authorized_operations = OPERATIONS_NOT_GIVEN;
     let this = BrokerId(broker.id().0);
+    let replicas = broker.replicas();
     for (index, slot) in (0_i32..).zip(&hosted.partitions) {
         let mut partition = MetadataResponsePartition::default();
         partition.partition_index = index;
         partition.leader_id = this;
-        partition.replica_nodes = vec![this];
-        partition.isr_nodes = vec![this];
+        partition.replica_nodes.clone_from(&replicas);
+        partition.isr_nodes.clone_from(&replicas);
         match slot.unavailable() {
             None => {
                 partition.leader_epoch = i32::try_from(slot.epoch().0).unwrap_or(i32::MAX);
@@ -136,7 +137,7 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
                 partition.error_code = error_code::unavailable_partition(&error).code();
                 partition.leader_id = BrokerId(-1);
                 partition.isr_nodes = Vec::new();
-                partition.offline_replicas = vec![this];
+                partition.offline_replicas.clone_from(&replicas);
             }
         }
         topic.partitions.push(partition);

@@ -34,3 +34,4 @@ mod transactions;
 mod trimming;
 mod txn_apis;
 mod unread;
+mod virtual_replicas;
