@@ -1,7 +1,8 @@
 //! Metadata (key 3), versions 0 to 13.
 //!
-//! v1 null topics are all; v4 auto-creation can be refused; v8-10 authorized operations; v10 topic
-//! ids; v12 topics by id; v13 a top-level error. Auto-creation happens only for names, never ids.
+//! v1 null topics are all; v4 auto-creation can be refused; v8 authorized operations of topics, to
+//! v10 of the cluster too; v10 topic ids; v12 topics by id; v13 a top-level error. Auto-creation
+//! happens only for names, never ids.
 
 use std::sync::Arc;
 
@@ -14,12 +15,10 @@ use kafka_protocol::messages::{BrokerId, MetadataRequest, MetadataResponse, Topi
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use super::operations;
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic, NoTopic};
 use crate::error_code;
-
-/// Authorized operations are not asked for, or not known without an authorizer.
-const OPERATIONS_NOT_GIVEN: i32 = i32::MIN;
 
 pub(crate) fn handle(
     broker: &Arc<Broker>,
@@ -69,12 +68,16 @@ fn answer(broker: &Broker, request: MetadataRequest, version: i16, listener: usi
     response.brokers.push(this);
     response.cluster_id = Some(broker.cluster_id());
     response.controller_id = BrokerId(broker.id().0);
-    response.cluster_authorized_operations = OPERATIONS_NOT_GIVEN;
+    response.cluster_authorized_operations = operations::NOT_GIVEN;
+    if request.include_cluster_authorized_operations {
+        response.cluster_authorized_operations = operations::CLUSTER;
+    }
     // v0 has no null list: an empty one means all.
     let all = match &request.topics {
         None => true,
         Some(topics) => version == 0 && topics.is_empty(),
     };
+    let of_topics = request.include_topic_authorized_operations;
     response.topics = if all {
         broker
             .topics()
@@ -85,7 +88,16 @@ fn answer(broker: &Broker, request: MetadataRequest, version: i16, listener: usi
         let asked = request.topics.unwrap_or_default();
         asked.into_iter().map(|topic| one(broker, topic)).collect()
     };
+    // Also of a name that is not there, but not of an id.
+    let named = response.topics.iter_mut().filter(|topic| is_named(topic));
+    for topic in named.filter(|_| of_topics) {
+        topic.topic_authorized_operations = operations::TOPIC;
+    }
     ApiResponse::Metadata(Box::new(response))
+}
+
+fn is_named(topic: &MetadataResponseTopic) -> bool {
+    topic.name.as_ref().is_some_and(|name| !name.is_empty())
 }
 
 fn one(broker: &Broker, asked: MetadataRequestTopic) -> MetadataResponseTopic {
@@ -112,7 +124,7 @@ fn unknown(name: Option<TopicName>, id: Uuid, code: ResponseError) -> MetadataRe
     // Versions without null names carry an empty one.
     topic.name = Some(name.unwrap_or_default());
     topic.topic_id = id;
-    topic.topic_authorized_operations = OPERATIONS_NOT_GIVEN;
+    topic.topic_authorized_operations = operations::NOT_GIVEN;
     topic
 }
 
@@ -120,7 +132,7 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
     let mut topic = MetadataResponseTopic::default();
     topic.name = Some(TopicName(hosted.name.clone()));
     topic.topic_id = hosted.id;
-    topic.topic_authorized_operations = OPERATIONS_NOT_GIVEN;
+    topic.topic_authorized_operations = operations::NOT_GIVEN;
     let this = BrokerId(broker.id().0);
     let replicas = broker.replicas();
     for (index, slot) in (0_i32..).zip(&hosted.partitions) {
