@@ -1,5 +1,5 @@
-//! Where partitions are said to lie: on this broker, and for clients that insist on several replicas
-//! on brokers that do not exist (`virtual.replicas`).
+//! Where partitions are said to lie: on this broker, and for clients that insist on several
+//! replicas on brokers that do not exist (`virtual.replicas`).
 
 use kafka_protocol::messages::BrokerId;
 
@@ -35,8 +35,8 @@ impl Broker {
                 format!("Each partition takes one replica, and only broker {here} is there for it.")
             }
             [.., last] => format!(
-                "Each partition takes a replica on broker {here}, and others on the virtual brokers \
-                 up to {}, each once.",
+                "Each partition takes a replica on broker {here}, and others on the virtual \
+                 brokers up to {}, each once.",
                 last.0
             ),
         }

@@ -1,7 +1,8 @@
 //! AlterPartitionReassignments (key 45), versions 0 and 1.
 //!
 //! A partition's replica is this broker, and virtual ones beside it: asking for that is granted and
-//! changes nothing, asking for anything else is refused with 39. Nothing is under way that could be cancelled (85).
+//! changes nothing, asking for anything else is refused with 39. Nothing is under way that could be
+//! cancelled (85).
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! CreateTopics (key 19), versions 2 to 7. v4 defaults by -1; v5 configs in the answer; v7 ids.
 //!
 //! Differences from Kafka: any replication factor is accepted, and the answer reports the one
-//! replica that there is (or `virtual.replicas`). A topic config whose mechanism is not there is refused with 40, never
-//! silently ignored.
+//! replica that there is (or `virtual.replicas`). A topic config whose mechanism is not there is
+//! refused with 40, never silently ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
