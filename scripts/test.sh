@@ -8,6 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mode=${1:-all}
 # What every black-box suite runs: built by the first test command below.
 export FENCEPOST_BIN=${FENCEPOST_BIN:-${CARGO_TARGET_DIR:-$PWD/target}/ci/fencepost}
+# Go and Node, where the machine's own were missing or too old.
+export PATH=${FENCEPOST_CACHE:-$PWD/.cache}/clients/tools/bin:$PATH
 say() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 
 command -v cargo >/dev/null || { echo "no cargo here: install Rust 1.95 (rustup)" >&2; exit 1; }
@@ -37,8 +39,8 @@ if [[ $mode == all ]]; then
     say "groups and transactions of real clients, and the commands that manage them"
     # Most of their time is waiting for sessions, JVMs and restarts.
     cargo test --locked --profile ci -p tests --features clients-c --test group_clients \
-        --test txn_clients --test groups --test quickstart --test pipes -- --nocapture \
-        --test-threads 4
+        --test txn_clients --test groups --test quickstart --test pipes --test command_clients \
+        -- --nocapture --test-threads 4
 
     say "the test suites of the clients' makers"
     cargo test --locked --profile ci -p tests --features clients-c --test suites -- --nocapture \

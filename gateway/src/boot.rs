@@ -24,7 +24,8 @@ use store_adapter::store::{LogStore, StoreError};
 use store_adapter::volume::{Reserve, SpaceWatch, Volume};
 
 use crate::broker::{
-    Advertised, Broker, BrokerConfig, BrokerParts, NodeCatalogue, NodeSnapshots, report_opened,
+    Advertised, Broker, BrokerConfig, BrokerParts, NoPeers, NodeCatalogue, NodeSnapshots, Peers,
+    report_opened,
 };
 use crate::features::{TRANSACTION_VERSION, transaction_version};
 use crate::txns::history::History;
@@ -84,6 +85,8 @@ pub struct BootConfig {
     pub journal_counters: Arc<JournalCounters>,
     /// What watches the volume for space, if anything does.
     pub space: Option<SpaceWatch>,
+    /// Whether who owns what is decided elsewhere; a lone broker decides itself.
+    pub assigned: bool,
     /// Room that appends leave on the volume (`journal.reserved.bytes`).
     pub reserve: Reserve,
 }
@@ -99,6 +102,8 @@ pub struct Outside {
     pub identity: Arc<dyn LocalIdentity>,
     /// The journal's local index.
     pub index: Arc<dyn IndexStore>,
+    /// Coordinators of transactional ids at other brokers.
+    pub peers: Arc<dyn Peers>,
 }
 
 impl Outside {
@@ -109,6 +114,7 @@ impl Outside {
             host: Arc::new(ProcHost),
             identity: Arc::new(IdentityFile::new(index_dir.join("cluster-id"))),
             index: Arc::new(SledIndex::new(env.clone(), index_dir.join("sled"))),
+            peers: Arc::new(NoPeers),
         }
     }
 }
@@ -150,6 +156,7 @@ impl Running {
     pub async fn start(env: Env, outside: Outside, config: BootConfig) -> Result<Self, BootError> {
         let volume = Arc::clone(&outside.volume);
         let index = Arc::clone(&outside.index);
+        let peers = Arc::clone(&outside.peers);
         // First of all: it refuses a double start, which the index would only wait for.
         let node = start_node(&env, outside, &config).await?;
         let store: Arc<dyn LogStore> = match config.store {
@@ -168,7 +175,7 @@ impl Running {
                 Arc::new(JournalStore::new(env.clone(), volume, index, journal))
             }
         };
-        Self::start_services(env, node, config, store).await
+        Self::start_services(env, node, config, store, peers).await
     }
 
     /// Brings a broker up on a store whose shards are not open yet.
@@ -181,8 +188,9 @@ impl Running {
         config: BootConfig,
         store: Arc<dyn LogStore>,
     ) -> Result<Self, BootError> {
+        let peers = Arc::clone(&outside.peers);
         let node = start_node(&env, outside, &config).await?;
-        Self::start_services(env, node, config, store).await
+        Self::start_services(env, node, config, store, peers).await
     }
 
     async fn start_services(
@@ -190,6 +198,7 @@ impl Running {
         node: ClusterNode,
         config: BootConfig,
         store: Arc<dyn LogStore>,
+        peers: Arc<dyn Peers>,
     ) -> Result<Self, BootError> {
         for (shard, owner) in node.shards() {
             let opened = store.open_shard(shard, owner).await;
@@ -232,6 +241,7 @@ impl Running {
             groups,
             producer_ids,
             txns,
+            peers,
             fences,
             env,
             id: config.broker_id,
@@ -300,6 +310,7 @@ async fn start_node(
         listeners: config.listeners.iter().map(registered).collect(),
         version: config.version.clone(),
         shards: config.shards,
+        assigned: config.assigned,
         features: Levels::from([(
             TRANSACTION_VERSION.to_owned(),
             config.broker.txns.version.into(),

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, Health, HealthParts, Transactions};
 use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
-use crate::broker::{Advertised, Broker};
+use crate::broker::{Advertised, Broker, NoPeers};
 use crate::config::{Config, ConfigError, ListenerConfig, Origin, Settings};
 use crate::connection::Shared;
 use crate::frame::ByteBudget;
@@ -386,6 +386,7 @@ fn outside(
             host: Arc::new(ProcHost),
             identity: Arc::new(MemoryIdentity::default()),
             index: Arc::new(MemoryIndex::new()),
+            peers: Arc::new(NoPeers),
         });
     }
     let volume = match volume {
@@ -415,6 +416,7 @@ async fn boot(
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),
         space: Some(space.clone()),
+        assigned: false,
         reserve: config.reserve,
     };
     let started = Running::start(env.clone(), outside, boot).await;

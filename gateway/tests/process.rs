@@ -135,7 +135,7 @@ fn signal(process: &Process, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_stops_in_order_and_a_restart_finds_the_data() {
+async fn sigterm_and_sigint_stop_in_order_and_it_starts_again() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["TERM", "INT"] {
         let (mut process, addresses) = start(dir.path());
@@ -203,8 +203,16 @@ fn wrong_arguments_and_values_exit_with_2_and_say_why() {
 
 /// A broker whose log can be read: lines as they come, and the rest at the end.
 fn start_logged(data: &Path, more: &[&str]) -> (Process, gateway_addresses::Addresses, Log) {
+    start_logged_as("json", data, more)
+}
+
+fn start_logged_as(
+    format: &str,
+    data: &Path,
+    more: &[&str],
+) -> (Process, gateway_addresses::Addresses, Log) {
     let mut command = fencepost(&["--data-dir", data.to_str().unwrap(), "--print-addresses"]);
-    command.args(["--admin-listen", "127.0.0.1:0", "--log-format", "json"]);
+    command.args(["--admin-listen", "127.0.0.1:0", "--log-format", format]);
     command.args(["--override", "listeners=PLAINTEXT://127.0.0.1:0"]);
     command
         .args(more)
@@ -339,12 +347,127 @@ fn every_refused_start_names_the_file_and_what_is_wrong() {
     }
 }
 
+/// The keys of a JSON object as they are written, repeated ones too.
+struct Keys(Vec<String>);
+
+impl<'de> serde::Deserialize<'de> for Keys {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Keys;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+                let mut keys = Vec::new();
+                while let Some((key, _)) = map.next_entry::<_, serde::de::IgnoredAny>()? {
+                    keys.push(key);
+                }
+                Ok(Keys(keys))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
 #[test]
-fn a_log_for_machines_has_every_key_once_and_the_banner_as_text() {
+fn a_log_for_machines_has_every_key_once_and_says_what_the_banner_says() {
     let dir = tempfile::tempdir().unwrap();
     let (_process, addresses, mut log) = start_logged(dir.path(), &[]);
     let line = log.until("\"ready\"");
+    let Keys(keys) = serde_json::from_str(&line).unwrap();
+    let mut once = keys.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!(once.len(), keys.len(), "{keys:?}");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let told = format!("PLAINTEXT://{}", addresses.kafka);
-    assert_eq!(line["listeners"].as_str().unwrap(), told);
+    for (key, expected) in [
+        ("message", "ready"),
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("store", "sled"),
+        ("durability", "fsync"),
+        ("volume", dir.path().to_str().unwrap()),
+        ("kafka", &addresses.kafka),
+        ("admin", &addresses.admin),
+        ("listeners", &format!("PLAINTEXT://{}", addresses.kafka)),
+    ] {
+        assert_eq!(line[key], expected, "{key}");
+    }
+    assert_eq!(line["broker"], 0);
+}
+
+#[test]
+fn a_log_for_people_warns_once_of_each_key_without_effect_and_ends_with_the_banner() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = [
+        "--override",
+        "no.such.key=1",
+        "--override",
+        "default.replication.factor=3",
+    ];
+    let (_process, addresses, mut log) = start_logged_as("pretty", dir.path(), &more);
+    let mut said = Vec::new();
+    while !said
+        .last()
+        .is_some_and(|line: &String| line.contains("kcat"))
+    {
+        said.push(log.until("\n"));
+    }
+    for (key, why) in [
+        ("no.such.key", "is not a known key"),
+        ("default.replication.factor", "one replica per live broker"),
+    ] {
+        let warnings = said.iter().filter(|line| line.contains(key));
+        let warnings: Vec<_> = warnings.collect();
+        assert_eq!(warnings.len(), 1, "{said:?}");
+        assert!(
+            warnings[0].contains("WARN") && warnings[0].contains(why),
+            "{warnings:?}"
+        );
+    }
+    let banner = said
+        .iter()
+        .position(|line| line.starts_with("fencepost "))
+        .unwrap();
+    let (data, kafka, admin) = (dir.path().display(), &addresses.kafka, &addresses.admin);
+    let expected = format!(
+        "fencepost {}, broker 0\n  \
+         store       sled: in {data}\n  \
+         durability  an acknowledged batch is on the disk (flush.policy=fsync)\n  \
+         PLAINTEXT   clients are told {kafka}\n  \
+         admin       http://{admin}/readyz?verbose  http://{admin}/metrics\n\n  \
+         echo hello | kcat -P -b {kafka} -t greetings -X enable.idempotence=true\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    assert_eq!(said[banner..].concat(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_connection_that_is_closed_for_what_it_sent_has_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let (process, addresses, mut log) = start_logged(dir.path(), &[]);
+    // A negative length, one that is too large, and a key that nobody knows.
+    for wrong in [
+        &b"\xff\xff\xff\xff"[..],
+        &b"\x7f\xff\xff\xff"[..],
+        &b"\0\0\0\x0a\x7f\0\0\0\0\0\0\x07\xff\xff"[..],
+    ] {
+        let mut client = TcpStream::connect(&addresses.kafka).await.unwrap();
+        client.write_all(wrong).await.unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.is_empty());
+        let peer = client.local_addr().unwrap().to_string();
+        let line = log.until("connection closed");
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(line["peer"].as_str().unwrap().contains(&peer), "{line}");
+        let why = line["reason"].as_str().or(line["error"].as_str());
+        assert!(why.is_some_and(|why| !why.is_empty()), "{line}");
+    }
+    signal(&process, "TERM");
+    let mut rest = String::new();
+    log.0.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("connection closed"), "{rest}");
 }

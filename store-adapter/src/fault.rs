@@ -36,11 +36,19 @@ pub enum Fault {
     MarkerRepeated,
     /// A journal file that was written anew takes the old one's place before it is durable.
     DraftNotSynced,
+    /// Staged offsets are not in the file of their group.
+    StagedInMemory,
+    /// A fence refuses the marker that ends what the fenced session left open.
+    FenceJudgesMarkers,
+    /// What is owed by a broker that has no queue entry for it counts as confirmed.
+    OwedDropped,
+    /// The next transaction of an id begins before other brokers have ended the last one.
+    GateLeftOut,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 20] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -57,6 +65,10 @@ impl Fault {
         Fault::PrepareBeforeDurable,
         Fault::MarkerRepeated,
         Fault::DraftNotSynced,
+        Fault::StagedInMemory,
+        Fault::FenceJudgesMarkers,
+        Fault::OwedDropped,
+        Fault::GateLeftOut,
     ];
 }
 

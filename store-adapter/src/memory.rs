@@ -223,6 +223,7 @@ impl MemoryStore {
         from: i64,
         max_bytes: usize,
         upto: i64,
+        within: bool,
     ) -> Result<Vec<StoredBatch>, StoreError> {
         let shared = self.shared.lock();
         let log = self.log(&shared, id)?;
@@ -238,7 +239,7 @@ impl MemoryStore {
                 break;
             }
             bytes += batch.bytes.len();
-            if bytes > max_bytes && !taken.is_empty() {
+            if bytes > max_bytes && (within || !taken.is_empty()) {
                 break;
             }
             taken.push(batch.clone());
@@ -257,7 +258,7 @@ impl MemoryStore {
     }
 
     fn pieces_of(&self, id: LogId, from: i64, min_bytes: u64) -> Result<Vec<Piece>, StoreError> {
-        let batches = self.read_log(id, from, usize::MAX, i64::MAX)?;
+        let batches = self.read_log(id, from, usize::MAX, i64::MAX, false)?;
         let mut pieces = Vec::new();
         let mut bytes = 0_u64;
         for batch in batches {
@@ -380,7 +381,17 @@ impl LogStore for MemoryStore {
         max_bytes: usize,
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>> {
-        ready(self.read_log(id, from, max_bytes, upto))
+        ready(self.read_log(id, from, max_bytes, upto, false))
+    }
+
+    fn read_within(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> StoreFuture<'_, Vec<StoredBatch>> {
+        ready(self.read_log(id, from, max_bytes, upto, true))
     }
 
     fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {

@@ -312,6 +312,16 @@ pub trait LogStore: Send + Sync + Debug + 'static {
     /// Queues a group. The order of calls is the order in the log. Never blocks.
     fn submit(&self, ops: Vec<Op>) -> Commit;
 
+    /// As [`LogStore::read`], but nothing when the first batch has more than `max_bytes`: such a
+    /// batch is not read either.
+    fn read_within(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> StoreFuture<'_, Vec<StoredBatch>>;
+
     /// Whole batches from the one that holds `from`, below `upto`, until `max_bytes` are reached;
     /// the first one even when it is larger. Empty when `from` is at or behind `upto` or the end.
     /// `from` beyond the durable end, or below the start, is [`StoreError::OutOfRange`].

@@ -12,4 +12,5 @@ pub mod process;
 pub mod raw;
 pub mod sim;
 pub mod suites;
+pub mod txn_tools;
 pub mod wallclock;

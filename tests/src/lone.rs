@@ -25,6 +25,7 @@ pub fn config() -> BootConfig {
         journal_queue_bytes: 64 << 20,
         journal_counters: Arc::default(),
         space: None,
+        assigned: false,
         reserve: Reserve::None,
         listeners: vec![NamedListener {
             name: "PLAINTEXT".to_owned(),

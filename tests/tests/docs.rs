@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+#[path = "wire/differences.rs"]
+mod differences;
+
 fn same(path: &str, generated: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -34,6 +37,17 @@ fn protocol() {
         .unwrap();
     }
     topic_configs(&mut text);
+    text.push_str(
+        "\n## Differences from Apache Kafka 4.3.1\n\n\
+         Each has a test that asks for it by its name (`tests/tests/wire/differences.rs`) and that \
+         expects Kafka's\nown answer when it runs on Kafka.\n\n\
+         | difference | what and why |\n|---|---|\n",
+    );
+    let mut known = differences::KNOWN_DIFFERENCES.to_vec();
+    known.sort_unstable();
+    for (name, reason) in known {
+        writeln!(text, "| {name} | {} |", reason.replace('|', "\\|")).unwrap();
+    }
     same("docs/protocol.md", &text);
 }
 

@@ -35,16 +35,13 @@ fn instruction(text: &str, name: &str) -> Vec<String> {
     serde_json::from_str(line[name.len()..].trim()).unwrap()
 }
 
-/// The `command:` list of a compose service.
-fn compose_command(text: &str) -> Vec<String> {
-    let mut lines = text.lines().skip_while(|line| line.trim() != "command:");
-    lines.next().unwrap();
-    let item = |line: &str| {
-        line.trim()
-            .strip_prefix("- ")
-            .map(|i| i.trim_matches('"').to_owned())
-    };
-    lines.map_while(item).collect()
+/// The one service of the compose file.
+fn compose_service() -> serde_json::Value {
+    let text = fs::read_to_string(root().join("docker-compose.yml")).unwrap();
+    let mut file: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    let services = file["services"].as_object_mut().unwrap();
+    assert_eq!(services.len(), 1, "each has a command line to be run");
+    services.remove("fencepost").unwrap()
 }
 
 struct Stop(Child);
@@ -131,13 +128,18 @@ fn the_images_build_command_names_a_package_of_this_workspace() {
 
 #[test]
 fn the_compose_command_serves() {
-    let text = fs::read_to_string(root().join("docker-compose.yml")).unwrap();
-    let command = compose_command(&text);
-    assert_eq!(
-        command.first().map(String::as_str),
-        Some("serve"),
-        "{command:?}"
-    );
+    let service = compose_service();
+    let command: Vec<String> = serde_json::from_value(service["command"].clone()).unwrap();
+    assert_eq!(command[0], "serve", "{command:?}");
     let data = tempfile::tempdir().unwrap();
     serves(&command, data.path());
+    // What it serves is reachable, and outlives the container.
+    assert_eq!(service["build"], ".");
+    assert_eq!(service["ports"], serde_json::json!(["9092:9092"]));
+    let kept = "data:/var/lib/fencepost";
+    assert_eq!(service["volumes"], serde_json::json!([kept]));
+    assert!(
+        command.contains(&"/var/lib/fencepost".to_owned()),
+        "{command:?}"
+    );
 }

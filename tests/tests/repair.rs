@@ -10,7 +10,7 @@ use std::time::Duration;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{Outside, Running};
-use gateway::broker::{Broker, NewTopic};
+use gateway::broker::{Broker, NewTopic, NoPeers};
 use store_adapter::journal::MemoryIndex;
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
@@ -52,6 +52,7 @@ async fn start(faults: &Arc<Faults>) -> Running {
         host: Arc::new(ProcHost),
         identity: Arc::new(MemoryIdentity::default()),
         index: Arc::new(MemoryIndex::new()),
+        peers: Arc::new(NoPeers),
     };
     Running::start(Env::real(), outside, lone::config())
         .await

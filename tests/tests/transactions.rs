@@ -3,7 +3,7 @@
 
 #![allow(missing_docs, reason = "a test")]
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use coordinator::volume::layout::Place;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{BootConfig, Outside, Running};
-use gateway::broker::{BrokerConfig, NewTopic};
+use gateway::broker::{BrokerConfig, NewTopic, NoPeers};
 use gateway::partition::{Isolation, Partition};
 use kafka_protocol::messages::TransactionalId;
 use kafka_protocol::protocol::StrBytes;
@@ -30,6 +30,7 @@ use store_adapter::volume::{MemoryVolume, Volume, VolumePath};
 use tests::lone;
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::ops;
+use tokio::sync::Notify;
 
 /// How the volume of one process behaves.
 #[derive(Debug, Default)]
@@ -38,6 +39,13 @@ struct Steps {
     dead: AtomicBool,
     /// Journal files can't be written.
     no_journal: AtomicBool,
+    /// Group slots can't be taken over.
+    no_groups: AtomicBool,
+    /// The process dies at the step of this number that changes something, if it is counted.
+    dies_at: AtomicI64,
+    counts: AtomicBool,
+    /// It has died so.
+    died: Notify,
     /// Steps on files of fences.
     fences: AtomicU32,
 }
@@ -45,10 +53,18 @@ struct Steps {
 impl StepHook for Steps {
     fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
         let path = step.path.as_str();
+        if self.counts.load(Ordering::SeqCst)
+            && step.op.changes()
+            && self.dies_at.fetch_sub(1, Ordering::SeqCst) == 0
+        {
+            self.dead.store(true, Ordering::SeqCst);
+            self.died.notify_one();
+        }
         let outcome = if self.dead.load(Ordering::SeqCst) {
             StepOutcome::Stop
         } else if self.no_journal.load(Ordering::SeqCst)
             && path.rsplit_once('.').is_some_and(|(_, end)| end == "log")
+            || self.no_groups.load(Ordering::SeqCst) && path.contains("owners/group-slot-")
         {
             StepOutcome::Fail(StepFault::Io)
         } else {
@@ -88,8 +104,12 @@ impl Site {
     }
 
     async fn start_with(&self, change: impl FnOnce(&mut BrokerConfig)) -> Process {
+        self.start_on(Steps::default(), change).await
+    }
+
+    async fn start_on(&self, steps: Steps, change: impl FnOnce(&mut BrokerConfig)) -> Process {
         let pid = self.processes.fetch_add(1, Ordering::SeqCst) + 1;
-        let steps = Arc::new(Steps::default());
+        let steps = Arc::new(steps);
         let host = FixedHost {
             name: "one".to_owned(),
             boot_id: "boot".to_owned(),
@@ -103,6 +123,7 @@ impl Site {
             host: Arc::new(host),
             identity: self.identity.clone(),
             index: Arc::new(MemoryIndex::new()),
+            peers: Arc::new(NoPeers),
         };
         let mut config = config();
         change(&mut config.broker);
@@ -189,6 +210,13 @@ impl Process {
         let class = AddClass::Client(3);
         let txns = self.running.broker.txns();
         txns.add_partitions(id, session, &named, class, None).await
+    }
+
+    async fn add_group(&self, id: &str, session: Session, group: &str) -> Result<Added, TxnError> {
+        let class = AddClass::Client(3);
+        let txns = self.running.broker.txns();
+        let group: Arc<str> = group.into();
+        txns.add_groups(id, session, &group, class, None).await
     }
 
     async fn end(
@@ -485,6 +513,118 @@ async fn t47_a_crash_between_decision_and_markers_is_finished_once() {
     assert_eq!(three.end("tx", 5, me, true).await, next);
     assert_eq!(markers(&three.partition("a")).await, [(1, true, Some(1))]);
     three.kill();
+}
+
+/// A broker that dies at a step of the end of a transaction on two partitions and a group; the step
+/// that it had, and what the client heard, if it lived on.
+async fn dies_at(site: &Site, step: i64) -> (Session, Option<Result<Option<Session>, TxnError>>) {
+    let one = site.start().await;
+    for name in ["a", "b"] {
+        one.create(name).await;
+    }
+    // A timeout that is over when somebody looks.
+    let request = InitProducerId {
+        version: 5,
+        id_is_empty: false,
+        timeout_ms: 1,
+        claimed: session(-1, -1),
+        client: None,
+    };
+    let txns = one.running.broker.txns();
+    let me = txns.init_producer_id("tx", &request).await.unwrap();
+    for topic in ["a", "b"] {
+        let sent = one.produce(IMPLICIT, Some("tx"), topic, (me, 0)).await;
+        assert_eq!(sent, (0, 0));
+    }
+    one.add_group("tx", me, "g").await.unwrap();
+    one.until(|one| one.running.broker.offsets().slots_loading() == 0)
+        .await;
+    one.steps.dies_at.store(step, Ordering::SeqCst);
+    one.steps.counts.store(true, Ordering::SeqCst);
+    let ended = tokio::select! {
+        biased;
+        () = one.steps.died.notified() => None,
+        ended = one.end("tx", 5, me, true) => Some(ended),
+    };
+    one.kill();
+    (me, ended)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t46_t47_a_crash_at_any_step_of_an_end_decides_all_or_nothing() {
+    let (mut open, mut decided) = (0, 0);
+    for step in 0.. {
+        let site = Site::new();
+        let (me, ended) = dies_at(&site, step).await;
+        site.volume.power_cut(u64::try_from(step).unwrap());
+        let two = site.start().await;
+        if two.state("tx") == TxnState::Ongoing {
+            // T46: nothing was decided, and nothing is until it is reaped.
+            assert_eq!(ended, None, "step {step}");
+            open += 1;
+            for topic in ["a", "b"] {
+                let led = two.partition(topic);
+                assert_eq!((ends(&led), markers(&led).await), ((1, 0), vec![]));
+            }
+            two.kill();
+            let quick = |config: &mut BrokerConfig| {
+                config.txn_reap_interval = Duration::from_millis(10);
+            };
+            let three = site.start_with(quick).await;
+            three
+                .until(|three| three.state("tx") == TxnState::CompleteAbort)
+                .await;
+            for topic in ["a", "b"] {
+                let found = markers(&three.partition(topic)).await;
+                assert_eq!(found, [(1, false, Some(1))], "step {step}, {topic}");
+            }
+            three.kill();
+        } else {
+            decided += 1;
+            // T47: what has its marker gets no second one.
+            two.until(|two| two.state("tx") == TxnState::CompleteCommit)
+                .await;
+            for topic in ["a", "b"] {
+                let found = markers(&two.partition(topic)).await;
+                assert_eq!(found, [(1, true, Some(1))], "step {step}, {topic}");
+            }
+            let next = Ok(Some(at_epoch(me, 1)));
+            assert_eq!(two.end("tx", 5, me, true).await, next, "step {step}");
+            two.kill();
+        }
+        if let Some(ended) = ended {
+            assert_eq!(ended, Ok(Some(at_epoch(me, 1))), "step {step}");
+            break;
+        }
+    }
+    assert!(open > 2 && decided > 3, "{open} open, {decided} decided");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_decided_is_finished_as_soon_as_its_groups_are_read() {
+    let site = Site::new();
+    let one = site.start().await;
+    one.create("a").await;
+    let me = one.init("tx").await.unwrap();
+    one.produce(IMPLICIT, Some("tx"), "a", (me, 0)).await;
+    one.add_group("tx", me, "g").await.unwrap();
+    one.steps.no_journal.store(true, Ordering::SeqCst);
+    one.end("tx", 5, me, true).await.unwrap_err();
+    one.kill();
+    let steps = Steps {
+        no_groups: AtomicBool::new(true),
+        ..Steps::default()
+    };
+    let two = site.start_on(steps, |_| {}).await;
+    // The marker is there: it has been looked at, and the group can't be decided.
+    let partition = two.partition("a");
+    two.until(|_| ends(&partition).0 == 2).await;
+    assert_eq!(two.state("tx"), TxnState::PrepareCommit);
+    two.steps.no_groups.store(false, Ordering::SeqCst);
+    // The next pass comes in an hour.
+    two.until(|two| two.state("tx") == TxnState::CompleteCommit)
+        .await;
+    two.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -75,6 +75,6 @@ impl Broker {
     /// Makes the levels that the cluster has finalized those that are in force here.
     pub(super) fn follow_features(&self) {
         let version = transaction_version(&self.catalogue.features());
-        self.txns.set_version(i8::try_from(version).unwrap_or(0));
+        self.txns().set_version(i8::try_from(version).unwrap_or(0));
     }
 }

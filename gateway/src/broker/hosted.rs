@@ -1,6 +1,6 @@
 //! Topics that this broker serves, and their life: hosted at start, created, deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -55,10 +55,12 @@ impl HostedTopic {
     /// A partition by its number, or why it does not serve.
     pub fn partition(&self, index: i32) -> Option<Result<Arc<Partition>, AppendError>> {
         let partition = self.any_partition(index)?;
-        Some(match partition.unavailable() {
-            None => Ok(partition.clone()),
-            Some(error) => Err(error),
-        })
+        Some(
+            match partition.unavailable().or_else(|| partition.elsewhere()) {
+                None => Ok(partition.clone()),
+                Some(error) => Err(error),
+            },
+        )
     }
 
     /// Whether it is served as the catalogue has it.
@@ -327,17 +329,25 @@ impl Broker {
                 Partition::unopened(id, name.clone(), *epoch, expiration, deps)
             })
             .collect();
-        let opening = partitions.iter().zip(topic.partitions.iter().skip(from));
-        let opening: FuturesOrdered<_> = opening
-            .map(|(partition, (shard, _))| self.open_partition(partition, *shard))
-            .collect();
-        for (opened, partition) in opening.collect::<Vec<_>>().await.iter().zip(&partitions) {
+        let own: BTreeSet<ShardId> = self.catalogue.shards().iter().map(|(s, _)| *s).collect();
+        let mut opening = FuturesOrdered::new();
+        for (partition, (shard, _)) in partitions.iter().zip(topic.partitions.iter().skip(from)) {
+            if own.contains(shard) {
+                let open = self.open_partition(partition, *shard);
+                opening.push_back(async move { (partition, open.await) });
+            } else {
+                // Who leads a partition owns its shard.
+                partition.close(AppendError::NotLeader);
+            }
+        }
+        while let Some((partition, opened)) = opening.next().await {
             if let Err(error) = opened {
                 let partition = partition.id().partition;
                 tracing::error!(topic = &*name, partition, %error, "partition not opened");
                 self.repair.notify_one();
             }
         }
+        drop(opening);
         partitions
     }
 

@@ -6,6 +6,7 @@ mod catalogue;
 mod error;
 mod hosted;
 mod node;
+mod peers;
 mod placement;
 mod repair;
 mod retention;
@@ -29,6 +30,7 @@ pub use catalogue::{Catalogue, CatalogueTopic};
 pub use error::{NoTopic, TopicError};
 pub use hosted::{HostedTopic, NewTopic};
 pub use node::{NodeCatalogue, NodeSnapshots};
+pub use peers::{Coordinators, NoPeers, Peers};
 pub use repair::{Condition, report_opened};
 
 use self::hosted::Hosted;
@@ -113,6 +115,8 @@ pub struct BrokerParts {
     pub offsets: Offsets,
     /// Transactional ids that this broker coordinates.
     pub txns: Txns,
+    /// Coordinators of the others.
+    pub peers: Arc<dyn Peers>,
     /// Fences of every broker.
     pub fences: Fences,
     /// Snapshot files.
@@ -132,7 +136,7 @@ pub struct Broker {
     producer_ids: Arc<ProducerIds>,
     groups: Groups,
     offsets: Offsets,
-    txns: Txns,
+    coordinators: Coordinators,
     fences: Fences,
     snapshots: Arc<dyn SnapshotFiles>,
     sessions: Mutex<FetchSessions>,
@@ -172,7 +176,7 @@ impl Broker {
             producer_ids: parts.producer_ids,
             groups: parts.groups,
             offsets: parts.offsets,
-            txns: parts.txns,
+            coordinators: Coordinators::new(parts.txns, parts.peers),
             fences: parts.fences,
             snapshots: parts.snapshots,
             hosted: Hosted::default(),
@@ -287,9 +291,14 @@ impl Broker {
         &self.offsets
     }
 
-    /// Transactional ids.
+    /// Transactional ids that this broker coordinates.
     pub fn txns(&self) -> &Txns {
-        &self.txns
+        self.coordinators.here()
+    }
+
+    /// Who is asked about a transaction, whoever coordinates it.
+    pub fn coordinators(&self) -> &Coordinators {
+        &self.coordinators
     }
 
     /// Fences of every broker.

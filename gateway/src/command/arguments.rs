@@ -3,10 +3,18 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use gateway::config::{ConfigError, Origin, Settings, read_environment, read_file};
+use gateway::config::{
+    Config, ConfigError, FileForm, Origin, Settings, Unused, read_environment, read_file,
+};
 
+use super::configuration::{CheckConfig, Configuration};
+use super::consume::Consume;
+use super::doctor::Doctor;
 use super::group::Group;
+use super::health::Health;
+use super::produce::Produce;
 use super::store::Store;
+use super::topic::Topic;
 use super::txn::Txn;
 
 /// Kafka protocol gateway in front of a log store.
@@ -23,18 +31,51 @@ pub(super) struct Arguments {
 pub(super) enum Command {
     /// Run a broker; this is what happens without a command, too
     Serve(Serve),
+    /// Say whether a configuration can be used, and what each key of it does
+    CheckConfig(CheckConfig),
+    /// The configuration with its origins, and what its keys mean
+    Config(Configuration),
+    /// Print the records of a topic
+    Consume(Consume),
+    /// Look for what keeps clients from using a cluster
+    Doctor(Doctor),
     /// Consumer groups of a cluster
     Group(Group),
+    /// Ask a broker whether it is well
+    Health(Health),
+    /// Write records to a topic
+    Produce(Produce),
     /// The store of a broker that does not run
     Store(Store),
+    /// Topics of a cluster
+    Topic(Topic),
     /// Transactions of a cluster
     Txn(Txn),
 }
 
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct Serve {
+    #[command(flatten)]
+    pub(super) sources: Sources,
+    /// Print one line of JSON with the addresses when ready
+    #[arg(long)]
+    pub(super) print_addresses: bool,
+    /// Say whether this configuration can be used, as check-config does, and exit
+    #[arg(long)]
+    pub(super) check_config: bool,
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct Sources {
     /// Configuration file: server.properties, or TOML
     config: Option<PathBuf>,
+    /// The file is in the form of server.properties, whatever its name
+    #[arg(long, requires = "config")]
+    properties: bool,
+    /// Refuse keys that have no effect or are not known
+    #[arg(long)]
+    strict_config: bool,
     /// Where everything is kept (log.dirs) [default: data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
@@ -59,9 +100,6 @@ pub(super) struct Serve {
     /// Set any key of the configuration; can be repeated
     #[arg(long = "override", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Print one line of JSON with the addresses when ready
-    #[arg(long)]
-    pub(super) print_addresses: bool,
     /// Log lines: pretty or json (logging.format) [default: pretty on a terminal, else json]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
@@ -77,7 +115,7 @@ impl Arguments {
     }
 }
 
-impl Serve {
+impl Sources {
     /// All settings, a later source over an earlier one.
     pub(super) fn settings(
         &self,
@@ -86,7 +124,12 @@ impl Serve {
         let environment: Vec<_> = environment.into_iter().collect();
         let mut settings = Settings::default();
         if let Some(file) = &self.config {
-            read_file(&mut settings, file)?;
+            let form = if self.properties {
+                FileForm::Properties
+            } else {
+                FileForm::of(file)
+            };
+            read_file(&mut settings, file, form)?;
         }
         if let Some((name, filter)) = environment.iter().find(|(name, _)| name == "RUST_LOG") {
             let origin = Origin::Environment(name.clone());
@@ -122,16 +165,30 @@ impl Serve {
         }
         Ok(settings)
     }
+
+    /// The configuration that a broker of these settings has.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub(super) fn config(&self, settings: &Settings) -> Result<Config, ConfigError> {
+        let config = Config::new(settings)?;
+        if self.strict_config && !settings.unused().is_empty() {
+            let unused = settings.unused().iter();
+            let all: Vec<String> = unused.map(Unused::to_string).collect();
+            return Err(ConfigError::Strict(all.join("; ")));
+        }
+        Ok(config)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn serve(arguments: &[&str]) -> Serve {
+    fn serve(arguments: &[&str]) -> Sources {
         let arguments = std::iter::once(&"fencepost").chain(arguments);
         match Arguments::try_parse_from(arguments).unwrap().command() {
-            Command::Serve(serve) => serve,
+            Command::Serve(serve) => serve.sources,
             other => panic!("{other:?}"),
         }
     }

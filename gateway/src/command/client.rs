@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use clap::Args;
+use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{
     ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest, MetadataResponse, RequestHeader,
     ResponseHeader,
@@ -24,11 +25,16 @@ const CLIENT_ID: &str = "fencepost";
 /// Longest answer, bytes.
 const ANSWER_LEN_MAX: usize = 128 << 20;
 /// Between two tries of what a broker says will pass.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 const COORDINATOR_MOVES: [i16; 3] = [14, 15, 16];
 /// CONCURRENT_TRANSACTIONS: the one before is not finished.
 const NOT_FINISHED: i16 = 51;
+
+/// Whether Kafka says that an error passes by itself.
+pub(super) fn passes(code: i16) -> bool {
+    ResponseError::try_from_code(code).is_some_and(|error| error.is_retriable())
+}
 
 /// What a coordinator is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +91,16 @@ pub(super) struct Connect {
     timeout: u64,
 }
 
+impl Connect {
+    /// A broker, and how long to wait for it, in milliseconds.
+    pub(super) fn to(address: &str, timeout: u64) -> Self {
+        Self {
+            bootstrap_server: address.to_owned(),
+            timeout,
+        }
+    }
+}
+
 /// Connections to the brokers of one cluster.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -124,7 +140,7 @@ impl Client {
     }
 
     /// The same at no version above `max`.
-    async fn call_upto<R: Request>(
+    pub(super) async fn call_upto<R: Request>(
         &mut self,
         address: Option<&str>,
         max: i16,
@@ -156,6 +172,36 @@ impl Client {
     /// Time, as the client sees it: milliseconds since the epoch.
     pub(super) fn now_ms(&self) -> i64 {
         self.clock.wall_ms()
+    }
+
+    /// Time that only goes on.
+    pub(super) fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// How long one answer may take.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// The same as a broker is told it, in milliseconds.
+    pub(super) fn patience_ms(&self) -> i32 {
+        i32::try_from(self.patience.as_millis()).unwrap_or(i32::MAX)
+    }
+
+    /// Waits, before something is tried again.
+    pub(super) async fn pause(&self, time: Duration) {
+        self.clock.sleep(time).await;
+    }
+
+    /// Versions that the broker at `address` knows, by api key. Connects to it.
+    pub(super) async fn versions(
+        &mut self,
+        address: &str,
+    ) -> Result<BTreeMap<i16, (i16, i16)>, Failure> {
+        let (clock, patience) = (Arc::clone(&self.clock), self.patience);
+        let connected = async { Ok(self.connection(address).await?.versions.clone()) };
+        within(&clock, patience, address, connected).await
     }
 
     /// Address of every broker, by its number.

@@ -14,13 +14,21 @@ pub(super) fn is_json(config: &Config) -> bool {
     }
 }
 
+/// What is logged.
+///
+/// # Errors
+/// If the filter is none.
+pub(super) fn filter(config: &Config, settings: &Settings) -> Result<EnvFilter, ConfigError> {
+    EnvFilter::try_new(&config.log_filter)
+        .map_err(|error| settings.refuse("logging.filter", format!("a filter; {error}")))
+}
+
 /// Starts logging. To be called once.
 ///
 /// # Errors
 /// If the filter is none.
 pub(super) fn start(config: &Config, settings: &Settings) -> Result<(), ConfigError> {
-    let filter = EnvFilter::try_new(&config.log_filter)
-        .map_err(|error| settings.refuse("logging.filter", format!("a filter; {error}")))?;
+    let filter = filter(config, settings)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);

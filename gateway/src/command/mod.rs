@@ -5,11 +5,22 @@
 
 mod arguments;
 mod banner;
+mod bytes;
 mod client;
+mod configuration;
+mod consume;
+#[cfg(test)]
+mod docs;
+mod doctor;
+mod ends;
 mod group;
+mod health;
+mod http;
 mod logging;
 mod output;
+mod produce;
 mod store;
+mod topic;
 mod topics;
 mod txn;
 
@@ -18,12 +29,12 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use gateway::config::{Config, ConfigError};
+use gateway::config::Config;
 use gateway::{Addresses, Gateway};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use arguments::{Arguments, Command};
-use output::Failure;
+use output::{Failure, Format, complain};
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
@@ -33,12 +44,23 @@ pub(crate) fn run() -> ExitCode {
     // Wrong arguments end the process here, with code 2.
     let arguments = match Arguments::parse().command() {
         Command::Serve(serve) => serve,
+        Command::CheckConfig(check) => return output::finish(check.run()),
+        Command::Config(config) => return output::finish(config.run()),
+        Command::Consume(consume) => return ask(consume.run()),
+        Command::Doctor(doctor) => return ask(doctor.run()),
         Command::Group(group) => return ask(group.run()),
+        Command::Health(health) => return ask(health.run()),
+        Command::Produce(produce) => return ask(produce.run()),
         Command::Store(store) => return output::finish(store.run()),
+        Command::Topic(topic) => return ask(topic.run()),
         Command::Txn(txn) => return ask(txn.run()),
     };
-    let configured = arguments.settings(std::env::vars()).and_then(|settings| {
-        let config = Config::new(&settings)?;
+    if arguments.check_config {
+        return output::finish(configuration::check(&arguments.sources, Format::Table));
+    }
+    let sources = &arguments.sources;
+    let configured = sources.settings(std::env::vars()).and_then(|settings| {
+        let config = sources.config(&settings)?;
         logging::start(&config, &settings)?;
         Ok(config)
     });
@@ -156,11 +178,4 @@ fn print(addresses: &Addresses) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(line.as_bytes())?;
     stdout.flush()
-}
-
-/// There is no log yet, or no usable one.
-fn complain(error: &ConfigError) {
-    let line = format!("fencepost: {error}\n");
-    // Where even that cannot be written, the exit code still says it.
-    io::stderr().write_all(line.as_bytes()).unwrap_or_default();
 }

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use kafka_protocol::error::ResponseError;
+use kafka_protocol::protocol::StrBytes;
 use serde::Serialize;
+use serde_json::Value;
 
 /// How a command prints what it found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -16,8 +18,14 @@ pub(super) enum Format {
     /// Columns for people.
     #[default]
     Table,
+    /// The same with further columns, where there are some.
+    Wide,
     /// One JSON document.
     Json,
+    /// One JSON document a line.
+    Jsonl,
+    /// YAML.
+    Yaml,
 }
 
 /// Why a command did not do what it was asked to.
@@ -35,11 +43,28 @@ pub(super) enum Failure {
     /// No answer in time.
     #[error("{0}")]
     TimedOut(String),
+    /// Something was found or done all the same, and is printed.
+    #[error("{why}")]
+    Partly {
+        /// The output.
+        output: String,
+        /// What went wrong.
+        why: Box<Failure>,
+    },
 }
 
 impl Failure {
+    /// This failure, with output that is worth printing all the same.
+    pub(super) fn after(self, output: String) -> Self {
+        Self::Partly {
+            output,
+            why: Box::new(self),
+        }
+    }
+
     fn code(&self) -> u8 {
         match self {
+            Self::Partly { why, .. } => why.code(),
             Self::Refused(_) => 1,
             Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
@@ -56,6 +81,19 @@ pub(super) fn check(code: i16, what: impl FnOnce() -> String) -> Result<(), Fail
     }
 }
 
+/// The same with what the broker says about it.
+pub(super) fn check_said(
+    code: i16,
+    message: Option<&StrBytes>,
+    what: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    let said = message.map(|message| message.as_str()).unwrap_or_default();
+    check(code, what).map_err(|failure| match failure {
+        Failure::Refused(text) if !said.is_empty() => Failure::Refused(format!("{text}: {said}")),
+        other => other,
+    })
+}
+
 /// Blanks between two columns.
 const GAP: usize = 2;
 
@@ -65,25 +103,61 @@ pub(super) trait Row: Serialize {
     const HEADINGS: &'static [&'static str];
     /// Cells in the order of the headings.
     fn cells(&self) -> Vec<String>;
+    /// Headings that only the wide table has, behind the others.
+    const WIDE: &'static [&'static str] = &[];
+    /// Cells below those.
+    fn wide_cells(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// `rows` as text that ends with a line break.
 pub(super) fn render<R: Row>(rows: &[R], format: Format) -> Result<String, Failure> {
+    let failed = |error: serde_json::Error| Failure::Refused(error.to_string());
     match format {
-        Format::Table => Ok(table(rows)),
-        Format::Json => {
-            let json = serde_json::to_string_pretty(rows);
-            let json = json.map_err(|error| Failure::Refused(error.to_string()))?;
-            Ok(json + "\n")
+        Format::Table => Ok(table(rows, false)),
+        Format::Wide => Ok(table(rows, true)),
+        Format::Json => Ok(serde_json::to_string_pretty(rows).map_err(failed)? + "\n"),
+        Format::Jsonl => {
+            let lines = rows.iter().map(|row| serde_json::to_string(row));
+            let lines: Result<Vec<String>, _> = lines.collect();
+            let ended = lines.map_err(failed)?.into_iter().map(|line| line + "\n");
+            Ok(ended.collect())
+        }
+        Format::Yaml => {
+            let mut text = String::new();
+            let value = serde_json::to_value(rows).map_err(failed)?;
+            yaml::write(&value, &mut text);
+            Ok(text)
         }
     }
 }
 
-fn table<R: Row>(rows: &[R]) -> String {
-    let headings = R::HEADINGS.iter().map(|cell| (*cell).to_owned()).collect();
-    let mut lines: Vec<Vec<String>> = vec![headings];
-    lines.extend(rows.iter().map(Row::cells));
-    let widths: Vec<usize> = (0..R::HEADINGS.len())
+/// One document that is no list of rows; as JSON where a table is asked for.
+pub(super) fn document(value: &Value, format: Format) -> String {
+    match format {
+        Format::Table | Format::Wide | Format::Json => format!("{value:#}\n"),
+        Format::Jsonl => format!("{value}\n"),
+        Format::Yaml => {
+            let mut text = String::new();
+            yaml::write(value, &mut text);
+            text
+        }
+    }
+}
+
+fn table<R: Row>(rows: &[R], wide: bool) -> String {
+    let more = if wide { R::WIDE } else { &[] };
+    let headings = R::HEADINGS.iter().chain(more);
+    let mut lines: Vec<Vec<String>> = vec![headings.map(|cell| (*cell).to_owned()).collect()];
+    lines.extend(rows.iter().map(|row| {
+        let mut cells = row.cells();
+        if wide {
+            cells.extend(row.wide_cells());
+        }
+        cells
+    }));
+    let widths: Vec<usize> = (0..R::HEADINGS.len() + more.len())
         .map(|column| {
             let cells = lines.iter().filter_map(|line| line.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -103,22 +177,122 @@ fn table<R: Row>(rows: &[R]) -> String {
     text
 }
 
+/// A cell of something that may not be there.
+pub(super) fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+mod yaml {
+    //! What JSON holds, as YAML in block style. Texts are quoted as in JSON, which YAML reads.
+
+    use super::Value;
+
+    pub(super) fn write(value: &Value, text: &mut String) {
+        if is_leaf(value) {
+            leaf(value, text);
+        } else {
+            block(value, 0, text);
+        }
+    }
+
+    fn is_leaf(value: &Value) -> bool {
+        match value {
+            Value::Array(items) => items.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+            _ => true,
+        }
+    }
+
+    fn leaf(value: &Value, text: &mut String) {
+        text.push_str(&value.to_string());
+        text.push('\n');
+    }
+
+    fn block(value: &Value, depth: usize, text: &mut String) {
+        // The first line stands behind the dash of the list that it is in.
+        let begin = |text: &mut String| {
+            if text.ends_with('\n') {
+                text.extend(std::iter::repeat_n(' ', depth));
+            }
+        };
+        match value {
+            Value::Array(items) => {
+                for item in items {
+                    begin(text);
+                    text.push_str("- ");
+                    below(item, depth + 2, false, text);
+                }
+            }
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    begin(text);
+                    if is_plain(name) {
+                        text.push_str(name);
+                    } else {
+                        text.push_str(&Value::from(name.as_str()).to_string());
+                    }
+                    text.push(':');
+                    below(field, depth + 2, true, text);
+                }
+            }
+            _ => leaf(value, text),
+        }
+    }
+
+    /// Whether a name is read as it stands.
+    fn is_plain(name: &str) -> bool {
+        const OTHERS: [&str; 8] = ["true", "false", "null", "yes", "no", "on", "off", "y"];
+        let letters = name.starts_with(|c: char| c.is_ascii_lowercase())
+            && name.chars().all(|c| c.is_ascii_alphanumeric());
+        letters && name.len() > 1 && !OTHERS.contains(&name)
+    }
+
+    fn below(value: &Value, depth: usize, of_a_field: bool, text: &mut String) {
+        if is_leaf(value) {
+            if of_a_field {
+                text.push(' ');
+            }
+            leaf(value, text);
+        } else {
+            if of_a_field {
+                text.push('\n');
+            }
+            block(value, depth, text);
+        }
+    }
+}
+
 /// Prints the outcome of a command and makes its exit code.
 pub(super) fn finish(outcome: Result<String, Failure>) -> ExitCode {
-    let written = match &outcome {
-        Ok(text) => io::stdout().lock().write_all(text.as_bytes()),
-        Err(failure) => {
-            let line = format!("fencepost: {failure}\n");
-            io::stderr().lock().write_all(line.as_bytes())
-        }
+    let (output, failure) = match outcome {
+        Ok(output) => (output, None),
+        Err(Failure::Partly { output, why }) => (output, Some(*why)),
+        Err(failure) => (String::new(), Some(failure)),
     };
-    match (outcome, written) {
-        (Ok(_), Ok(())) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough.
-        (Ok(_), Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        (Ok(_), Err(_)) => ExitCode::FAILURE,
-        (Err(failure), _) => ExitCode::from(failure.code()),
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(output.as_bytes());
+    let written = written.and_then(|()| stdout.flush());
+    if let Some(failure) = failure {
+        complain(&failure);
+        return ExitCode::from(failure.code());
     }
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("standard output: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says on standard error what went wrong.
+pub(super) fn complain(what: &dyn std::fmt::Display) {
+    let line = format!("fencepost: {what}\n");
+    // Where even that cannot be written, the exit code still says it.
+    let mut stderr = io::stderr().lock();
+    stderr.write_all(line.as_bytes()).unwrap_or_default();
 }
 
 #[cfg(test)]
@@ -142,6 +316,49 @@ mod tests {
         assert_eq!(text, "NAME    N\na       1\nlonger  23\n");
         let json = render(&rows[..1], Format::Json).unwrap();
         assert_eq!(json.split_whitespace().collect::<String>(), "[[\"a\",1]]");
+    }
+
+    #[derive(Serialize)]
+    struct Nested {
+        name: &'static str,
+        list: Vec<Pair>,
+        none: Option<u8>,
+        empty: Vec<u8>,
+    }
+
+    impl Row for Nested {
+        const HEADINGS: &'static [&'static str] = &["NAME"];
+        const WIDE: &'static [&'static str] = &["NONE"];
+        fn cells(&self) -> Vec<String> {
+            vec![self.name.to_owned()]
+        }
+        fn wide_cells(&self) -> Vec<String> {
+            vec![or_dash(self.none)]
+        }
+    }
+
+    #[test]
+    fn every_format_has_the_same_facts() {
+        let rows = || Nested {
+            name: "a: \"b\"",
+            list: vec![Pair("x", 1)],
+            none: None,
+            empty: Vec::new(),
+        };
+        let rows = [rows(), rows()];
+        let jsonl = render(&rows, Format::Jsonl).unwrap();
+        assert_eq!(jsonl.lines().count(), 2);
+        let line: Value = serde_json::from_str(jsonl.lines().next().unwrap()).unwrap();
+        assert_eq!(line["list"][0][1], 1);
+        let yaml = render(&rows[..1], Format::Yaml).unwrap();
+        let expected = "- empty: []\n  list:\n    - - \"x\"\n      - 1\n  \
+                        name: \"a: \\\"b\\\"\"\n  none: null\n";
+        assert_eq!(yaml, expected);
+        let none: [Nested; 0] = [];
+        assert_eq!(render(&none, Format::Yaml).unwrap(), "[]\n");
+        assert_eq!(render(&none, Format::Jsonl).unwrap(), "");
+        let wide = render(&rows[..1], Format::Wide).unwrap();
+        assert_eq!(wide, "NAME    NONE\na: \"b\"  -\n");
     }
 
     #[test]

@@ -18,13 +18,18 @@ A value comes from, in this order: a flag of the command, the environment, the f
   `--log-format` (`logging.format`) and `--log` (`logging.filter`), which win over `--override`.
 - Environment: `FENCEPOST_LOG_DIRS` sets `log.dirs`; `KAFKA_LOG_DIRS` does too, as in Kafka's image:
   `_` is a dot, `__` an underscore, `___` a hyphen. `FENCEPOST_` wins over `KAFKA_`.
-- File: `fencepost serve CONFIG`. A name that ends in `.properties` is read in Java's form,
-  anything else as TOML, where `num.partitions = 3` and `[num]` with `partitions = 3` are the same;
-  `\"max.connections\"` needs quotes beside `\"max.connections.per.ip\"`.
+- File: `fencepost serve CONFIG`. A name that ends in `.properties` is read in Java's form, and so
+  is any other with `--properties`; anything else is TOML, where `num.partitions = 3` and `[num]`
+  with `partitions = 3` are the same; `\"max.connections\"` needs quotes beside
+  `\"max.connections.per.ip\"`.
 
 A value that is not allowed ends the process with exit code 2 and a line that says which key, where
 it came from, and what is allowed. A key of Kafka's that has no effect here is named once with the
-reason, and so is a key that nobody knows.
+reason, and so is a key that nobody knows; with `--strict-config` both end the process with 2.
+
+`fencepost check-config CONFIG` (or `serve --check-config`) says of every key that is given where it
+comes from and what it does, and everything that is wrong at once. `fencepost config dump` shows
+every key with its value and origin, `fencepost config explain KEY` what a key means.
 
 ## Keys
 | key | allowed | default | what it does |

@@ -25,8 +25,8 @@ use store_adapter::journal::FlushPolicy;
 use store_adapter::volume::Reserve;
 
 pub use self::listeners::{Endpoint, ListenerConfig};
-pub use self::settings::{ConfigError, Origin, Setting, Settings};
-pub use self::sources::{read_environment, read_file};
+pub use self::settings::{ConfigError, Origin, Setting, Settings, Unuse, Unused};
+pub use self::sources::{FileForm, read_environment, read_file};
 
 use crate::boot::StoreKind;
 use crate::broker::BrokerConfig;

@@ -42,6 +42,44 @@ pub struct Setting {
     pub origin: Origin,
 }
 
+/// A key that was given and has no effect. What it was set to is not kept: it may be a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unused {
+    /// As it was written.
+    pub name: String,
+    /// Where.
+    pub origin: Origin,
+    /// Why.
+    pub why: Unuse,
+}
+
+/// Why a key has no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unuse {
+    /// It is Kafka's; the reason completes "ignored because".
+    Ignored(&'static str),
+    /// Nobody knows it, though perhaps this one was meant.
+    Unknown(Option<&'static str>),
+}
+
+impl fmt::Display for Unuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ignored(why) => write!(f, "is ignored because {why}"),
+            Self::Unknown(Some(known)) => {
+                write!(f, "is not a known key; did you mean {known}?")
+            }
+            Self::Unknown(None) => f.write_str("is not a known key"),
+        }
+    }
+}
+
+impl fmt::Display for Unused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}) {}", self.name, self.origin, self.why)
+    }
+}
+
 /// A configuration that cannot be used: the process does not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -68,12 +106,16 @@ pub enum ConfigError {
     /// A flag that is not in the form key=value.
     #[error("--override {0:?}: allowed is key=value")]
     Override(String),
+    /// Keys without effect where none are allowed.
+    #[error("--strict-config: {0}")]
+    Strict(String),
 }
 
 /// Every value that was given, by key; a later layer wins.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     given: BTreeMap<&'static str, Setting>,
+    unused: Vec<Unused>,
     warnings: Vec<String>,
 }
 
@@ -91,18 +133,26 @@ impl Settings {
     }
 
     fn warn(&mut self, name: &str, origin: &Origin) {
-        let warning = match keys::ignored_because(name) {
-            Some(why) => format!("{name} ({origin}) is ignored because {why}"),
-            None => match keys::closest(name) {
-                Some(known) => {
-                    format!("{name} ({origin}) is not a known key; did you mean {known}?")
-                }
-                None => format!("{name} ({origin}) is not a known key"),
-            },
+        let unused = Unused {
+            name: name.to_owned(),
+            origin: origin.clone(),
+            why: keys::ignored_because(name)
+                .map_or_else(|| Unuse::Unknown(keys::closest(name)), Unuse::Ignored),
         };
-        if !self.warnings.contains(&warning) {
-            self.warnings.push(warning);
+        if !self.unused.contains(&unused) {
+            self.warnings.push(unused.to_string());
+            self.unused.push(unused);
         }
+    }
+
+    /// Keys that were given and have no effect, once each.
+    pub fn unused(&self) -> &[Unused] {
+        &self.unused
+    }
+
+    /// Every value that was given and is used, in order of keys.
+    pub fn all_given(&self) -> impl Iterator<Item = (&'static str, &Setting)> {
+        self.given.iter().map(|(name, setting)| (*name, setting))
     }
 
     /// What the user should be told, once each.
@@ -128,12 +178,13 @@ impl Settings {
     /// # Errors
     /// The first that is not allowed.
     pub fn check(&self) -> Result<(), ConfigError> {
-        for (name, setting) in &self.given {
-            if let Some(key) = keys::find(name) {
-                check(key, setting)?;
-            }
-        }
-        Ok(())
+        self.wrong().next().map_or(Ok(()), Err)
+    }
+
+    /// Every value that its row does not allow.
+    pub fn wrong(&self) -> impl Iterator<Item = ConfigError> {
+        let given = self.given.iter();
+        given.filter_map(|(name, setting)| check(keys::find(name)?, setting).err())
     }
 
     /// A number, within the limits of its row and of `T`.

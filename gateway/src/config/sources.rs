@@ -27,11 +27,32 @@ const IMAGE_VARIABLES: &[&str] = &[
     "KAFKA_JMX_HOSTNAME",
 ];
 
-/// Adds the settings of a file: `.properties` in Java's form, anything else as TOML.
+/// The form of a configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileForm {
+    /// Java's properties.
+    Properties,
+    /// TOML.
+    Toml,
+}
+
+impl FileForm {
+    /// That of a file: `.properties` is Java's, anything else TOML.
+    pub fn of(path: &Path) -> Self {
+        let extension = path.extension();
+        if extension.is_some_and(|extension| extension.eq_ignore_ascii_case("properties")) {
+            Self::Properties
+        } else {
+            Self::Toml
+        }
+    }
+}
+
+/// Adds the settings of a file.
 ///
 /// # Errors
 /// If it cannot be read or is not in its form.
-pub fn read_file(settings: &mut Settings, path: &Path) -> Result<(), ConfigError> {
+pub fn read_file(settings: &mut Settings, path: &Path, form: FileForm) -> Result<(), ConfigError> {
     let fail = |why: String| ConfigError::File {
         path: path.display().to_string(),
         why,
@@ -44,10 +65,7 @@ pub fn read_file(settings: &mut Settings, path: &Path) -> Result<(), ConfigError
         return Err(fail("larger than 1 MiB".to_owned()));
     }
     let name = path.display().to_string();
-    let is_properties = path
-        .extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("properties"));
-    if is_properties {
+    if form == FileForm::Properties {
         for (line, key, value) in properties(&text) {
             settings.set(&key, &value, Origin::File(name.clone(), line));
         }

@@ -168,7 +168,7 @@ fn later_layers_win() {
     let text = "node.id=1\nnum.partitions=2\nlog.dirs=/file\nfetch.max.bytes=2000\n";
     io::Write::write_all(&mut std::fs::File::create(&file).unwrap(), text.as_bytes()).unwrap();
     let mut settings = Settings::default();
-    read_file(&mut settings, &file).unwrap();
+    read_file(&mut settings, &file, FileForm::of(&file)).unwrap();
     let variables = [
         ("FENCEPOST_NUM_PARTITIONS", "4"),
         ("KAFKA_NUM_PARTITIONS", "3"),
@@ -201,11 +201,11 @@ fn later_layers_win() {
 fn files_that_cannot_be_read_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing.toml");
-    let error = read_file(&mut Settings::default(), &missing).unwrap_err();
+    let error = read_file(&mut Settings::default(), &missing, FileForm::Toml).unwrap_err();
     assert!(error.to_string().contains("missing.toml"), "{error}");
     let broken = dir.path().join("broken.toml");
     io::Write::write_all(&mut std::fs::File::create(&broken).unwrap(), b"a = \n").unwrap();
-    let error = read_file(&mut Settings::default(), &broken).unwrap_err();
+    let error = read_file(&mut Settings::default(), &broken, FileForm::of(&broken)).unwrap_err();
     assert!(error.to_string().contains("line 1"), "{error}");
 }
 

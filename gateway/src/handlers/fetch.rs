@@ -308,20 +308,18 @@ async fn read_one(
         let visible = partition.visible();
         return Ok(reply(target.key.partition, visible, limits.isolation));
     }
-    let outcome = partition
-        .read(wish.fetch_offset, limit, limits.isolation)
-        .await
-        .map_err(|error| error_code::read(&error))?;
-    let mut reply = reply(target.key.partition, outcome.visible, limits.isolation);
-    let first = outcome.batches.first().map_or(0, |batch| batch.bytes.len());
-    if !any || first <= limit {
-        reply.records = outcome
-            .batches
-            .into_iter()
-            .map(|batch| batch.bytes)
-            .collect();
-        reply.aborted_transactions = outcome.aborted;
-    }
+    let (from, isolation) = (wish.fetch_offset, limits.isolation);
+    // Only the first batch of the answer may be larger than what is asked for.
+    let outcome = if any {
+        partition.read_within(from, limit, isolation).await
+    } else {
+        partition.read(from, limit, isolation).await
+    };
+    let outcome = outcome.map_err(|error| error_code::read(&error))?;
+    let mut reply = reply(target.key.partition, outcome.visible, isolation);
+    let records = outcome.batches.into_iter().map(|batch| batch.bytes);
+    reply.records = records.collect();
+    reply.aborted_transactions = outcome.aborted;
     Ok(reply)
 }
 

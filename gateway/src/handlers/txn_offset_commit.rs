@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use coordinator::machine::group::classic::Caller;
 use coordinator::machine::group::offsets::{NewOffset, NewTxn};
-use coordinator::machine::txn::{AddClass, Added, Client, Session};
+use coordinator::machine::txn::{Added, Client, Session};
 use coordinator::service::groups::Pending;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::txn_offset_commit_request::TxnOffsetCommitRequestPartition;
@@ -78,18 +78,19 @@ impl Commit {
 
     /// The number of the transaction that has the group.
     async fn transaction(&self, broker: &Broker) -> Result<u64, ResponseError> {
-        let (id, session, txns) = (&self.id, self.session, broker.txns());
+        let (id, session) = (&self.id, self.session);
+        let coordinators = broker.coordinators();
         if id.is_empty() {
             return Err(ResponseError::InvalidRequest);
         }
         let refused = |error| error_code::txn_offsets(error, self.version);
         let not_in_txn = || error_code::not_in_txn(self.version);
         if self.version < 5 {
-            let verified = txns.verify_group(id, session, &self.group).await;
+            let verified = coordinators.verify_group(id, session, &self.group).await;
             return verified.map_err(refused)?.ok_or_else(not_in_txn);
         }
-        let (class, client) = (AddClass::Implicit, Some(&self.client));
-        let added = txns.add_groups(id, session, &self.group, class, client);
+        let client = Some(&self.client);
+        let added = coordinators.add_groups(id, session, &self.group, client);
         match added.await.map_err(refused)? {
             Added::InTxn(txn_seq) => Ok(txn_seq),
             Added::Missing(_) => Err(not_in_txn()),

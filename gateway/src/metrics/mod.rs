@@ -233,6 +233,7 @@ struct JournalMetrics {
     syncs: Counter,
     rounds: Counter,
     bytes: Counter,
+    read_bytes: Counter,
 }
 
 /// Brings a copy up to date.
@@ -279,6 +280,7 @@ impl JournalMetrics {
         copy(&self.source.syncs, &self.syncs);
         copy(&self.source.rounds, &self.rounds);
         copy(&self.source.bytes, &self.bytes);
+        copy(&self.source.read_bytes, &self.read_bytes);
     }
 }
 
@@ -338,6 +340,12 @@ impl Metrics {
                     r,
                     "journal_written",
                     "Bytes written by commit rounds",
+                    Some(Unit::Bytes),
+                ),
+                read_bytes: counter(
+                    r,
+                    "journal_read",
+                    "Bytes read of journal files for readers, with what lies between batches",
                     Some(Unit::Bytes),
                 ),
             }),
@@ -460,6 +468,7 @@ mod tests {
         sources.produce_classified.count(&Verdict::Accept);
         let journal = sources.journal.as_ref().unwrap();
         journal.syncs.store(4, Ordering::Relaxed);
+        journal.read_bytes.store(7, Ordering::Relaxed);
         sources.offsets.writes.store(5, Ordering::Relaxed);
         sources.history.dropped.store(6, Ordering::Relaxed);
         let denied = ApiVersionsResponse::default().with_error_code(35);
@@ -474,6 +483,7 @@ mod tests {
             "fencepost_request_errors_total{api=\"ApiVersions\",error=\"UNSUPPORTED_VERSION\"} 1",
             "fencepost_durability_info{flush_policy=\"fsync\",store=\"sled\"} 1",
             "fencepost_journal_syncs_total 4",
+            "fencepost_journal_read_bytes_total 7",
             "fencepost_offset_writes_total 5",
             "fencepost_txn_history_lost_total{cause=\"queue\"} 6",
             "# EOF",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use coordinator::machine::producer::{BatchMeta, MarkerInfo, MarkerVerdict};
 use store_adapter::control::EndTxnMarker;
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 
 use super::{AppendError, Appended, Partition, Ticket};
@@ -55,6 +56,9 @@ impl Partition {
         if let Err(error) = state.may_append() {
             return Ticket::Ready(Err(error));
         }
+        if self.is_of_fenced_session(marker) {
+            return self.refuse(AppendError::StaleEpoch);
+        }
         match state.producers.judge_marker(id, epoch, &info, now_ms) {
             MarkerVerdict::Append => {
                 state.guards.marker(id, epoch);
@@ -67,6 +71,13 @@ impl Partition {
             MarkerVerdict::StaleEpoch => self.refuse(AppendError::StaleEpoch),
             MarkerVerdict::CoordinatorFenced => self.refuse(AppendError::CoordinatorFenced),
         }
+    }
+
+    /// What no marker may be judged by: its records are of a session that a fence refuses.
+    fn is_of_fenced_session(&self, marker: Marker) -> bool {
+        let ended = ProducerEpoch(marker.producer_epoch.0.saturating_sub(1));
+        let fences = &self.deps.fences;
+        planted(Fault::FenceJudgesMarkers) && fences.is_stale(marker.producer_id, ended)
     }
 
     fn written_before(&self) -> Appended {

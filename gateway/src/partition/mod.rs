@@ -151,6 +151,13 @@ impl Partition {
         *self.visible.borrow()
     }
 
+    /// Shows the durable producers, with the bounds of the same moment, under the partition lock:
+    /// `look` must be short.
+    pub fn look<R>(&self, look: impl FnOnce(&ProducerStates) -> R) -> (Visible, R) {
+        let state = self.state.lock();
+        (*self.visible.borrow(), look(&state.producers))
+    }
+
     /// Follows what readers may see.
     pub fn watch(&self) -> watch::Receiver<Visible> {
         self.visible.subscribe()
@@ -167,6 +174,13 @@ impl Partition {
             Status::Closed(reason) if reason.is_of_storage() => Some(reason.clone()),
             Status::Open | Status::Settling | Status::Closed(_) => None,
         }
+    }
+
+    /// Why nothing of it can be read here, where it was never led by this process.
+    pub fn elsewhere(&self) -> Option<AppendError> {
+        let state = self.state.lock();
+        let never = state.generation == 0 && state.status == Status::Closed(AppendError::NotLeader);
+        never.then_some(AppendError::NotLeader)
     }
 
     /// Ends appending: the topic is deleted or the broker stops.

@@ -95,13 +95,37 @@ impl Partition {
         max_bytes: usize,
         isolation: Isolation,
     ) -> Result<ReadOutcome, ReadError> {
+        self.read_limited(from, max_bytes, isolation, false).await
+    }
+
+    /// As [`Partition::read`], but none if the first has more than `max_bytes`.
+    pub async fn read_within(
+        &self,
+        from: i64,
+        max_bytes: usize,
+        isolation: Isolation,
+    ) -> Result<ReadOutcome, ReadError> {
+        self.read_limited(from, max_bytes, isolation, true).await
+    }
+
+    async fn read_limited(
+        &self,
+        from: i64,
+        max_bytes: usize,
+        isolation: Isolation,
+        within: bool,
+    ) -> Result<ReadOutcome, ReadError> {
         let visible = self.visible_from(from)?;
         let upto = match isolation {
             Isolation::ReadUncommitted => visible.high_watermark,
             Isolation::ReadCommitted => visible.last_stable,
         };
         let batches = if from < upto {
-            let read = self.deps.store.read(self.id, from, max_bytes, upto);
+            let read = if within {
+                self.deps.store.read_within(self.id, from, max_bytes, upto)
+            } else {
+                self.deps.store.read(self.id, from, max_bytes, upto)
+            };
             let counted = |error: &StoreError| self.deps.refusals.count(error);
             read.await.inspect_err(counted)?
         } else {

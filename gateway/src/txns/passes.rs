@@ -19,8 +19,10 @@ use crate::broker::Broker;
 
 /// Ids that one pass works on at a time.
 const AT_ONCE: usize = 64;
-/// Between two looks at slots that are still being read.
-const LOADING: Duration = Duration::from_millis(50);
+/// Half of the first wait for what could not be finished: each is twice as long as the one before.
+const AGAIN: Duration = Duration::from_millis(25);
+/// The longest between two looks at slots that are still being read.
+const LOADING_MAX: Duration = Duration::from_millis(400);
 
 /// Starts the passes of a broker; they end when it stops.
 pub fn start_passes(broker: &Arc<Broker>, queues: QueuePasses) {
@@ -35,26 +37,43 @@ pub fn start_passes(broker: &Arc<Broker>, queues: QueuePasses) {
         move |broker| poll(broker, polled.clone()),
     );
     let interval = config.txn_reconcile_interval;
-    let weak = Arc::downgrade(broker);
-    spawn(broker, "txn-reconcile", async move {
-        let (mut loading, mut settled) = (true, false);
-        while let Some(broker) = weak.upgrade() {
-            // Looked at before: a slot that is read meanwhile has another look.
-            loading = loading && broker.txns().slots_loading() > 0;
-            reconcile(&broker).await;
-            // Not with the first look: what was confirmed before the start is taken first.
-            if settled && let Err(error) = queues.queues.sweep(broker.txns()).await {
+    let work = reconciles(Arc::downgrade(broker), interval, queues);
+    spawn(broker, "txn-reconcile", work);
+}
+
+/// Finishes what is decided: at once when the broker starts, since nobody else goes on with it, and
+/// then again soon as long as something could not be finished.
+async fn reconciles(broker: Weak<Broker>, interval: Duration, queues: QueuePasses) {
+    let (mut loading, mut pause) = (true, AGAIN);
+    let mut next_sweep = None;
+    while let Some(broker) = broker.upgrade() {
+        let clock = broker.env().clock.clone();
+        // Looked at before: a slot that is read meanwhile has another look.
+        loading = loading && is_loading(&broker);
+        reconcile(&broker).await;
+        let now = clock.monotonic();
+        // Not with the first look: what was confirmed before the start is taken first.
+        if !loading && now >= *next_sweep.get_or_insert(now + interval) {
+            next_sweep = Some(now + interval);
+            if let Err(error) = queues.queues.sweep(broker.txns()).await {
                 tracing::warn!(%error, "marker queues are not swept");
             }
-            settled = !loading;
-            let pause = broker
-                .env()
-                .clock
-                .sleep(if loading { LOADING } else { interval });
-            drop(broker);
-            pause.await;
         }
-    });
+        let left = !broker.txns().unfinished().is_empty();
+        pause = match (loading, left) {
+            (true, _) => (pause * 2).min(LOADING_MAX).min(interval),
+            (false, true) => (pause * 2).min(interval),
+            (false, false) => AGAIN,
+        };
+        let wait = if loading || left { pause } else { interval };
+        drop(broker);
+        clock.sleep(wait).await;
+    }
+}
+
+/// Whether a transactional id or a group can't be answered for yet.
+fn is_loading(broker: &Broker) -> bool {
+    broker.txns().slots_loading() > 0 || broker.offsets().slots_loading() > 0
 }
 
 /// Runs a task until it ends or the broker stops.

@@ -44,7 +44,11 @@ impl QueuePasses {
         for one in self.queues.received().await? {
             let (pid, txn_seq) = (one.pid.0, one.file.txn_seq);
             match self.carry_out(&one).await {
-                Ok(true) => self.queues.done(&one).await?,
+                Ok(true) => {
+                    if let Err(error) = self.queues.done(&one).await {
+                        tracing::warn!(pid, txn_seq, %error, "queued markers are not confirmed");
+                    }
+                }
                 Ok(false) => tracing::debug!(pid, txn_seq, "queued markers are not all for here"),
                 Err(error) => tracing::warn!(pid, txn_seq, %error, "queued markers wait"),
             }

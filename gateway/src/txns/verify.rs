@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::machine::txn::{
-    AddClass, Added, Client, GATE_WAIT_MS, Named, Session, TopicPartitions, TxnError,
+    Added, Client, GATE_WAIT_MS, Named, Session, TopicPartitions, TxnError,
 };
 use store_adapter::batch::BatchHeader;
 use store_adapter::fault::{Fault, planted};
@@ -117,9 +117,10 @@ pub(crate) async fn verify(
         if implicit {
             add(broker, context, transactional_id, session, &asked).await
         } else {
-            let verified = broker
-                .txns()
-                .verify_partitions(transactional_id, session, &asked);
+            let verified =
+                broker
+                    .coordinators()
+                    .verify_partitions(transactional_id, session, &asked);
             Ok(verified.await?.missing)
         }
     });
@@ -149,11 +150,8 @@ async fn add(
     asked: &[Named],
 ) -> Result<TopicPartitions, TxnError> {
     let client = client(context);
-    let class = AddClass::Implicit;
-    let added =
-        broker
-            .txns()
-            .add_partitions(transactional_id, session, asked, class, Some(&client));
+    let coordinators = broker.coordinators();
+    let added = coordinators.add_partitions(transactional_id, session, asked, Some(&client));
     match added.await? {
         Added::InTxn(_) => Ok(TopicPartitions::new()),
         Added::Missing(missing) => Ok(missing),

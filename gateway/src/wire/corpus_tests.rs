@@ -10,12 +10,17 @@ use store_adapter::control::EndTxnMarker;
 use store_adapter::ids::{ProducerEpoch, ProducerId, Sequence};
 
 use super::samples::{self, Rng};
-use super::schema;
+use super::{crowds, schema};
 use crate::api::api_table;
 
 fn seeds() -> BTreeMap<String, Vec<u8>> {
     let mut seeds = requests();
     seeds.extend(hostile_requests());
+    let crowds = crowds::crowds().into_iter();
+    seeds.extend(crowds.map(|(name, key, version, body)| {
+        let frame = frame(key, version, &body);
+        (format!("request/{name}"), frame)
+    }));
     for (name, bytes) in batches() {
         seeds.insert(format!("records/{name}"), bytes.clone());
         seeds.insert(format!("blob/{name}"), bytes);

@@ -8,6 +8,8 @@
 pub mod codec;
 #[cfg(test)]
 mod corpus_tests;
+#[cfg(test)]
+mod crowds;
 pub mod fetch;
 pub mod guard;
 pub mod header;

@@ -63,7 +63,8 @@ macro_rules! store_conformance {
                     group_commit,
                 ];
                 reading: [
-                    floor, small_limit_returns_one_batch, upto_hides, times, append_time,
+                    floor, small_limit_returns_one_batch, limit_within, upto_hides, times,
+                    append_time,
                     readers_see_committed_prefixes, watch_loses_no_wakeup,
                 ];
                 fencing: [

@@ -47,6 +47,35 @@ pub async fn small_limit_returns_one_batch(harness: &dyn Harness) {
     }
 }
 
+/// A limit that holds even for the first batch.
+pub async fn limit_within(harness: &dyn Harness) {
+    let world = World::with_log(harness).await;
+    for fill in 0..4 {
+        world.append(first(), &batch_of(1, 10_000, 0, fill)).await;
+    }
+    world.append(first(), &batch_of(1, 200_000, 0, 9)).await;
+    world.append(first(), &batch_of(1, 10_000, 0, 10)).await;
+    let (small, large) = (10_000, 200_000);
+    for (from, limit, count) in [
+        (0, 0, 0),
+        (0, small - 1, 0),
+        (0, small, 1),
+        (0, 3 * small, 3),
+        (0, 4 * small + large - 1, 4),
+        (0, 4 * small + large, 5),
+        (4, large - 1, 0),
+        (4, large, 1),
+        (4, large + small, 2),
+        (5, small, 1),
+    ] {
+        let store = &world.store;
+        let found = store.read_within(first(), from, limit, i64::MAX).await;
+        assert_eq!(found.unwrap().len(), count, "{from} {limit}");
+    }
+    let out = Err(StoreError::OutOfRange { start: 0, end: 6 });
+    assert_eq!(world.store.read_within(first(), 7, 1, i64::MAX).await, out);
+}
+
 /// Nothing at or behind `upto` is returned.
 pub async fn upto_hides(harness: &dyn Harness) {
     let world = World::with_log(harness).await;

@@ -31,6 +31,7 @@ mod sled_index;
 mod sources;
 mod store;
 mod table;
+mod walk;
 mod writer;
 
 pub use index::{IndexChange, IndexError, IndexStore, MemoryIndex};
@@ -69,6 +70,8 @@ pub struct JournalCounters {
     pub rounds: AtomicU64,
     /// Bytes that they wrote, frames included.
     pub bytes: AtomicU64,
+    /// Bytes of journal files that were read for readers, with what lay between their batches.
+    pub read_bytes: AtomicU64,
     /// Closed journal files that were written anew without what nobody needs any more.
     pub rewrites: AtomicU64,
     /// Bytes that this wrote.

@@ -241,6 +241,7 @@ impl OfflineShard {
             from,
             max_bytes: READ_BYTES,
             upto: i64::MAX,
+            within: false,
         };
         reader::read(&self.files, log, range).await
     }

@@ -1,21 +1,18 @@
-//! Reads batches: an extent is one read of the file, sliced per batch, checked again.
-//!
-//! The index is a hint. Every frame that is returned has its own position, log, offset and
-//! checksum confirmed; frames of other logs in the same stretch are only stepped over.
+//! Reads batches: an extent is one read of the file, sliced per batch, checked again by `walk`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, oneshot};
 
-use super::extents::{Extent, FileIndex, Place, from_offset};
-use super::file::{FileId, Seed};
+use super::extents::{Extent, FileIndex, Place, SPAN_MAX, from_offset};
+use super::file::FileId;
 use super::files::{Files, path};
-use super::frame::{self, Check, FRAME_HEADER_LEN, Frame, Kind};
 use super::pieces::pieces;
 use super::queue::{Reply, answer};
 use super::shard::Log;
-use crate::ids::LogId;
+use super::walk::{Taken, Walk};
 use crate::store::{Bounds, Piece, StoreError, StoredBatch};
 use crate::volume::VolumeError;
 
@@ -41,6 +38,8 @@ pub(crate) struct Range {
     pub(crate) max_bytes: usize,
     /// Offset that is not wanted any more.
     pub(crate) upto: i64,
+    /// Whether a first batch of more than `max_bytes` is not wanted either.
+    pub(crate) within: bool,
 }
 
 /// Something to read.
@@ -114,6 +113,7 @@ pub(crate) async fn read(
         max_bytes: range.max_bytes,
         next: range.from,
         upto,
+        within: range.within,
         retries: 0,
     };
     while !taken.is_full() {
@@ -131,38 +131,6 @@ pub(crate) async fn read(
     Ok(taken.batches)
 }
 
-/// Batches found so far.
-struct Taken {
-    batches: Vec<StoredBatch>,
-    bytes: usize,
-    max_bytes: usize,
-    /// The offset that the next batch must hold.
-    next: i64,
-    upto: i64,
-    /// How often a place was found that had moved meanwhile.
-    retries: u32,
-}
-
-impl Taken {
-    fn is_full(&self) -> bool {
-        let enough = self.bytes >= self.max_bytes && !self.batches.is_empty();
-        enough || self.next >= self.upto
-    }
-
-    /// Takes a batch, unless it is one too many; then nothing more is wanted.
-    fn push(&mut self, batch: StoredBatch) {
-        let len = batch.bytes.len();
-        let over = self.bytes.saturating_add(len) > self.max_bytes;
-        if (over && !self.batches.is_empty()) || batch.base_offset >= self.upto {
-            self.upto = self.next;
-            return;
-        }
-        self.bytes = self.bytes.saturating_add(len);
-        self.next = batch.last_offset.saturating_add(1);
-        self.batches.push(batch);
-    }
-}
-
 async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), StoreError> {
     let place = log.index.read().locate(taken.next, EXTENTS_MAX);
     let (file, version, stretch) = match place {
@@ -175,8 +143,13 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
         }
         None => return Err(missing(log, taken.next)),
     };
-    let Some((position, len)) = stretch else {
-        return Err(missing(log, taken.next));
+    let (position, len) = match stretch {
+        Stretch::Read(position, len) => (position, len),
+        Stretch::TooMuch => {
+            taken.upto = taken.next;
+            return Ok(());
+        }
+        Stretch::Missing => return Err(missing(log, taken.next)),
     };
     let before = (taken.next, taken.batches.len());
     let bytes = read_at(files, file, position, len).await?;
@@ -236,21 +209,44 @@ fn let_go(batches: &mut [StoredBatch], len: usize) {
     }
 }
 
-/// The part of the file to read for what is wanted: position and length.
-fn stretch(extents: &[Extent], taken: &Taken) -> Option<(u64, usize)> {
-    let first = extents.first()?;
+/// The part of a file to read.
+enum Stretch {
+    /// From a position, so many bytes.
+    Read(u64, usize),
+    /// Nothing: the next batch is one too many.
+    TooMuch,
+    /// There is no such part.
+    Missing,
+}
+
+/// The part of the file to read for what is wanted.
+fn stretch(extents: &[Extent], taken: &Taken) -> Stretch {
+    let Some(first) = extents.first() else {
+        return Stretch::Missing;
+    };
+    if taken.leaves(first) {
+        return Stretch::TooMuch;
+    }
     let wanted = taken.max_bytes.saturating_sub(taken.bytes) as u64;
     let wanted = wanted.clamp(READ_MIN, READ_MAX);
     let mut end = first.end();
+    let mut own = u64::from(first.bytes);
     for extent in &extents[1..] {
         let far = extent.position.saturating_sub(end) > GAP_MAX;
-        if far || end - first.position >= wanted || extent.base >= taken.upto {
+        let own_with = own.saturating_add(extent.bytes.into());
+        // Of one large batch nothing is of use unless all of it fits.
+        let useless = u64::from(extent.span) > SPAN_MAX && own_with > wanted;
+        let enough = end - first.position >= wanted;
+        if far || useless || enough || extent.base >= taken.upto {
             break;
         }
         end = extent.end();
+        own = own_with;
     }
-    let len = usize::try_from(end.saturating_sub(first.position)).ok()?;
-    Some((first.position, len))
+    match usize::try_from(end.saturating_sub(first.position)) {
+        Ok(len) => Stretch::Read(first.position, len),
+        Err(_) => Stretch::Missing,
+    }
 }
 
 async fn read_at(
@@ -260,95 +256,11 @@ async fn read_at(
     len: usize,
 ) -> Result<Bytes, StoreError> {
     let read = async { files.handle(file).await?.read_at(position, len).await };
+    files
+        .counters()
+        .read_bytes
+        .fetch_add(len as u64, Ordering::Relaxed);
     read.await.map_err(|error| read_error(&error))
-}
-
-/// Goes through the frames of one stretch.
-struct Walk<'a> {
-    log: LogId,
-    seed: Seed,
-    position: u64,
-    bytes: &'a Bytes,
-}
-
-impl<'a> Walk<'a> {
-    fn new(log: LogId, seed: Seed, position: u64, bytes: &'a Bytes) -> Self {
-        Self {
-            log,
-            seed,
-            position,
-            bytes,
-        }
-    }
-
-    /// Takes the log's batches in order of offset, from the one that holds `taken.next`.
-    fn take(&self, taken: &mut Taken) {
-        let mut at = 0;
-        while !taken.is_full() && at < self.bytes.len() {
-            let Some(found) = self.next(at, taken.next) else {
-                break;
-            };
-            at = found + self.len_at(found);
-            let Some(batch) = self.batch(found) else {
-                break;
-            };
-            taken.push(batch);
-        }
-    }
-
-    /// Where the frame of the batch that holds `offset` starts, at or behind `at`.
-    fn next(&self, at: usize, offset: i64) -> Option<usize> {
-        self.step(at, offset)
-            .or_else(|| (at..self.bytes.len()).find(|at| self.holds(*at, offset)))
-    }
-
-    /// The same, going from header to header. Lost where a header of another log is damaged.
-    fn step(&self, mut at: usize, offset: i64) -> Option<usize> {
-        loop {
-            let (frame, _) = Frame::decode(self.bytes.get(at..)?)?;
-            if frame.kind == Kind::Append && frame.log == self.log && frame.last() >= offset {
-                return self.holds(at, offset).then_some(at);
-            }
-            at += FRAME_HEADER_LEN + frame.payload_len as usize;
-        }
-    }
-
-    /// Whether a whole frame of the log that holds `offset` starts at `at`.
-    fn holds(&self, at: usize, offset: i64) -> bool {
-        let Some(bytes) = self.bytes.get(at..) else {
-            return false;
-        };
-        // The checksums cost more than this look, and almost every position fails it.
-        let candidate = Frame::decode(bytes).is_some_and(|(frame, _)| {
-            frame.kind == Kind::Append
-                && frame.log == self.log
-                && (frame.base..=frame.last()).contains(&offset)
-        });
-        candidate
-            && matches!(
-                frame::check(self.seed, self.position + at as u64, bytes),
-                Check::Good(..)
-            )
-    }
-
-    fn len_at(&self, at: usize) -> usize {
-        let frame = self.bytes.get(at..).and_then(Frame::decode);
-        frame.map_or(FRAME_HEADER_LEN, |(frame, _)| {
-            FRAME_HEADER_LEN + frame.payload_len as usize
-        })
-    }
-
-    fn batch(&self, at: usize) -> Option<StoredBatch> {
-        let (frame, _) = Frame::decode(self.bytes.get(at..)?)?;
-        let start = at + FRAME_HEADER_LEN;
-        let end = start + frame.payload_len as usize;
-        (end <= self.bytes.len()).then(|| StoredBatch {
-            bytes: self.bytes.slice(start..end),
-            base_offset: frame.base,
-            last_offset: frame.last(),
-            append_ms: frame.append_ms,
-        })
-    }
 }
 
 async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>, StoreError> {
@@ -384,6 +296,7 @@ async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>
             max_bytes: usize::MAX,
             next: next.max(extent.base),
             upto: bounds.end.min(extent.last.saturating_add(1)),
+            within: false,
             retries: 0,
         };
         let walk = Walk::new(log.id, file.seed(), extent.position, &bytes);

@@ -98,6 +98,15 @@ impl JournalStore {
             .ok_or_else(|| StoreError::Offline("no reader".to_owned()))
     }
 
+    async fn read_range(&self, id: LogId, range: Range) -> Result<Vec<StoredBatch>, StoreError> {
+        let log = self.log(id)?;
+        let bounds = reader::bounds_for(&log, range.from)?;
+        if range.from >= range.upto.min(bounds.end) {
+            return Ok(Vec::new());
+        }
+        reader::ask(self.reader()?, |reply| reader::Job::Read(log, range, reply)).await
+    }
+
     fn log(&self, id: LogId) -> Result<Arc<Log>, StoreError> {
         self.registry.get(id).ok_or_else(|| {
             // A shard that is not open may have it.
@@ -353,19 +362,29 @@ impl LogStore for JournalStore {
         max_bytes: usize,
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>> {
-        Box::pin(async move {
-            let log = self.log(id)?;
-            let bounds = reader::bounds_for(&log, from)?;
-            if from >= upto.min(bounds.end) {
-                return Ok(Vec::new());
-            }
-            let range = Range {
-                from,
-                max_bytes,
-                upto,
-            };
-            reader::ask(self.reader()?, |reply| reader::Job::Read(log, range, reply)).await
-        })
+        let range = Range {
+            from,
+            max_bytes,
+            upto,
+            within: false,
+        };
+        Box::pin(self.read_range(id, range))
+    }
+
+    fn read_within(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> StoreFuture<'_, Vec<StoredBatch>> {
+        let range = Range {
+            from,
+            max_bytes,
+            upto,
+            within: true,
+        };
+        Box::pin(self.read_range(id, range))
     }
 
     fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {

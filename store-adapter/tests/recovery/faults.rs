@@ -167,6 +167,51 @@ async fn a_shard_whose_file_cannot_be_left_is_offline_until_it_is_opened_again()
     assert_eq!(read_all(&taker, 0).await.unwrap(), expected);
 }
 
+/// The file behind the one with the failed round says where that one ends, also when nothing else
+/// needs it any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_opened_again_by_its_process_keeps_what_tells_how_long_a_file_is() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let store = store_on(&mount, &empty());
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    add(&store, 1).await;
+    // Nearly all of the file is needed, so that it is not written anew.
+    submit_sized(&store, 0, 0, 1, 100_000).await.unwrap();
+    faults.next(StepOp::SyncData, StepOutcome::Fail(StepFault::Io));
+    faults.next(StepOp::CreateNew, StepOutcome::Fail(StepFault::ReadOnly));
+    let failed = submit(&store, 0, 1, 77).await;
+    assert_eq!(failed, Err(StoreError::Uncertain { fenced: false }));
+    let offline = submit(&store, 0, 1, 1).await;
+    assert!(matches!(offline, Err(StoreError::Offline(_))));
+    open(&store, 1).await.unwrap();
+    // Only the other log is in the file behind it, and goes with the next one.
+    for end in 0..3 {
+        submit_sized(&store, 1, end, 1, 200_000).await.unwrap();
+    }
+    submit(&store, 0, 1, 2).await.unwrap();
+    let trim = Op::Trim {
+        log: log(1),
+        epoch: EPOCH,
+        start: 3,
+    };
+    store.submit(vec![trim]).await.unwrap();
+    let expected = read_all(&store, 0).await.unwrap();
+    assert_eq!(expected.len(), 2);
+    // What is to be removed is removed by then.
+    store.close().await.unwrap();
+    for instance in 2..5 {
+        let taker = store_on(&volume, &empty());
+        let info = open(&taker, instance).await.unwrap();
+        assert_eq!(info.damaged, []);
+        assert_eq!(taker.bounds(log(0)).unwrap().end, 2);
+        assert_eq!(read_all(&taker, 0).await.unwrap(), expected);
+        volume.power_cut(instance);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_answers_full_and_recovers_when_space_returns() {
     let volume = MemoryVolume::new();

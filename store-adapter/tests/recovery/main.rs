@@ -8,11 +8,13 @@
     reason = "tests fail by panicking"
 )]
 
+mod corpus;
 mod failing;
 mod faults;
 mod flips;
 mod index;
 mod newest;
+mod reading;
 mod rewrite;
 mod space;
 mod support;

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gateway::api::{ApiRequest, ApiResponse};
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
-use kafka_protocol::messages::{InitProducerIdRequest, MetadataRequest, ProducerId};
+use kafka_protocol::messages::{
+    BrokerId, InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, ProducerId,
+};
 use store_adapter::batch::{BatchHeader, HEADER_LEN};
 use store_adapter::control::EndTxnMarker;
 use store_adapter::records::Records;
@@ -16,10 +19,12 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::executor::World;
-use super::history::{History, RecordId};
+use super::history::{History, Place, RecordId};
 use super::net::{Connection, Network};
 use crate::raw::ops::topic_name;
 
+/// Stands for the first offset of a log in ListOffsets.
+const EARLIEST: i64 = -2;
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -61,8 +66,13 @@ impl Client {
 
     /// Connects, however long it takes.
     pub(crate) async fn connect(&self) -> Connection {
+        self.connect_elsewhere(None).await
+    }
+
+    /// Connects as a client does that `left` did not serve.
+    pub(crate) async fn connect_elsewhere(&self, left: Option<u64>) -> Connection {
         loop {
-            if let Some(connection) = self.net.connect(&self.env).await {
+            if let Some(connection) = self.net.connect(&self.env, left).await {
                 return connection;
             }
             self.pause(5, 60).await;
@@ -101,6 +111,28 @@ impl Client {
                 None => connection = self.connect().await,
             }
         }
+    }
+
+    /// Where a log begins; `None` when there is no answer to that now.
+    pub(crate) async fn earliest(&self, connection: &Connection, place: Place) -> Option<i64> {
+        let name = self.history.topics().get(&place.0)?.name.clone();
+        let partition = ListOffsetsPartition::default()
+            .with_partition_index(place.1)
+            .with_current_leader_epoch(-1)
+            .with_timestamp(EARLIEST);
+        let topic = ListOffsetsTopic::default()
+            .with_name(topic_name(&name))
+            .with_partitions(vec![partition]);
+        let request = ListOffsetsRequest::default()
+            .with_replica_id(BrokerId(-1))
+            .with_topics(vec![topic]);
+        let request = ApiRequest::ListOffsets(Box::new(request));
+        let ApiResponse::ListOffsets(answer) = self.ask(connection, request, 7).await? else {
+            self.history.violation("another answer to ListOffsets");
+            return None;
+        };
+        let found = answer.topics.first()?.partitions.first()?;
+        (found.error_code == 0).then_some(found.offset)
     }
 
     /// Metadata of one topic, or of all; `None` when the connection broke.

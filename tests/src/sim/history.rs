@@ -143,6 +143,8 @@ pub(crate) struct History {
     durable: bool,
     /// Whether the store checks the shard's claim on the volume after each sync.
     claimed: bool,
+    /// Whether records are deleted that are old, or too many.
+    trims: bool,
 }
 
 impl History {
@@ -153,6 +155,7 @@ impl History {
             inner: Mutex::default(),
             durable: !plan.os_flush,
             claimed: plan.mode == Mode::Journal,
+            trims: plan.retention.is_some(),
         }
     }
 
@@ -458,6 +461,11 @@ impl History {
     /// Whether an acknowledgement survives a power cut.
     pub(crate) fn durable(&self) -> bool {
         self.durable
+    }
+
+    /// Whether a log may have lost its beginning.
+    pub(crate) fn trims(&self) -> bool {
+        self.trims
     }
 
     /// The power was cut under `flush.policy=os`: nothing that was promised holds any more.

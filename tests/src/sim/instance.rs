@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use gateway::boot::{BootConfig, Outside, Running};
 use parking_lot::Mutex;
+use store_adapter::ids::BrokerId;
 use store_adapter::journal::{
     FlushPolicy, IndexChange, IndexStore, JournalConfig, JournalStore, MemoryIndex,
 };
@@ -23,6 +24,7 @@ use super::executor::{NodeId, World};
 use super::groups::Ledger;
 use super::history::History;
 use super::net::{Network, Server};
+use super::peers::OtherBroker;
 use super::plan::{Mode, Plan};
 use super::store::SlowStore;
 use super::txns::TxnLedger;
@@ -58,6 +60,24 @@ pub(crate) struct Instance {
     pub(crate) stop: CancellationToken,
 }
 
+/// As what a process comes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The one broker, which owns everything.
+    Lone,
+    /// One of two, which owns what the assignment gives it.
+    Member(BrokerId),
+}
+
+impl Role {
+    fn broker(self) -> BrokerId {
+        match self {
+            Self::Lone => BrokerId(0),
+            Self::Member(broker) => broker,
+        }
+    }
+}
+
 /// A process that is coming up.
 pub(crate) struct Booting {
     pub(crate) number: u64,
@@ -88,7 +108,7 @@ impl Cluster {
             net: Network::new(world, &history, plan.net),
             history,
             ledger: Arc::default(),
-            txns: Arc::default(),
+            txns: Arc::new(TxnLedger::new(&plan)),
             volume: MemoryVolume::new(),
             records: MemoryStore::new(),
             identity: Arc::default(),
@@ -100,7 +120,7 @@ impl Cluster {
     }
 
     /// Begins to bring a process up.
-    pub(crate) fn begin_boot(&self, rates: DiskRates) -> Booting {
+    pub(crate) fn begin_boot(&self, role: Role, rates: DiskRates) -> Booting {
         let number = {
             let mut next = self.next.lock();
             *next += 1;
@@ -123,9 +143,19 @@ impl Cluster {
             identity: self.identity.clone(),
             // Not asked for: the store that starts on is made below.
             index: Arc::new(MemoryIndex::new()),
+            peers: Arc::new(OtherBroker {
+                own: role.broker(),
+                env: env.clone(),
+                net: self.net.clone(),
+            }),
         };
-        let store = self.store(&env, volume, &disk);
-        let boot = Running::start_on(env.clone(), outside, config(&self.plan), store);
+        let store = self.store(&env, volume, &disk, role);
+        let mut config = config(&self.plan, role);
+        if let Some(rules) = self.plan.retention.filter(|_| !self.net.is_calm()) {
+            config.broker.topic_defaults.retention = rules;
+            config.broker.retention_check_interval = Duration::from_millis(self.plan.retain_ms);
+        }
+        let boot = Running::start_on(env.clone(), outside, config, store);
         let (done, outcome) = oneshot::channel();
         let task = Box::pin(async move {
             let outcome = boot.await.map_err(|error| error.to_string());
@@ -142,7 +172,13 @@ impl Cluster {
         }
     }
 
-    fn store(&self, env: &Env, volume: Arc<dyn Volume>, disk: &Arc<Disk>) -> Arc<dyn LogStore> {
+    fn store(
+        &self,
+        env: &Env,
+        volume: Arc<dyn Volume>,
+        disk: &Arc<Disk>,
+        role: Role,
+    ) -> Arc<dyn LogStore> {
         match self.plan.mode {
             Mode::Memory => {
                 let handle = self.records.another_handle();
@@ -150,6 +186,7 @@ impl Cluster {
             }
             Mode::Journal => {
                 let config = JournalConfig {
+                    broker: role.broker(),
                     flush: if self.plan.os_flush {
                         FlushPolicy::Os
                     } else {
@@ -158,7 +195,11 @@ impl Cluster {
                     segment_bytes: self.plan.segment_bytes,
                     ..JournalConfig::default()
                 };
-                let index = self.local_index();
+                let index = match role {
+                    Role::Lone => self.local_index(),
+                    // What moves away and comes back finds nothing.
+                    Role::Member(_) => Arc::default(),
+                };
                 Arc::new(JournalStore::new(env.clone(), volume, index, config))
             }
         }
@@ -196,7 +237,8 @@ impl Cluster {
         for topic in running.broker.topics() {
             for (index, partition) in (0_u32..).zip(&topic.partitions) {
                 let shard = view.topics.by_id(topic.id).and_then(|t| t.shard(index));
-                if let (None, Some(shard)) = (partition.unavailable(), shard) {
+                let closed = partition.unavailable().or_else(|| partition.elsewhere());
+                if let (None, Some(shard)) = (closed, shard) {
                     let place = (topic.id, i32::try_from(index).unwrap_or(i32::MAX));
                     logs.push((place, shard.0, partition.visible().high_watermark));
                 }
@@ -287,8 +329,15 @@ fn host(number: u64) -> FixedHost {
     }
 }
 
-fn config(plan: &Plan) -> BootConfig {
+fn config(plan: &Plan, role: Role) -> BootConfig {
     let mut config = lone::config();
+    config.broker_id = role.broker();
+    if let Role::Member(_) = role {
+        config.assigned = true;
+        config.broker.txn_reap_interval = Duration::from_secs(1);
+        config.broker.txn_reconcile_interval = Duration::from_secs(1);
+        config.broker.txn_poll_interval = Duration::from_millis(plan.poll_ms);
+    }
     "simulated".clone_into(&mut config.version);
     config.shards = plan.shards;
     config.journal_segment_bytes = plan.segment_bytes;

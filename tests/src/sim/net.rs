@@ -2,6 +2,7 @@
 //! the other and a writer that answers in that order, as the gateway's own do; requests and
 //! answers are delayed, and lost with their connection.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,12 +10,13 @@ use std::time::Duration;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::broker::Broker;
 use parking_lot::Mutex;
+use store_adapter::ids::BrokerId;
 use store_adapter::runtime::Env;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::executor::World;
-use super::history::{BatchId, History};
+use super::history::{BatchId, History, Place};
 
 /// Requests that a connection holds before its client waits.
 const REQUESTS_MAX: usize = 64;
@@ -45,9 +47,22 @@ pub(crate) struct Server {
     pub(crate) stop: CancellationToken,
 }
 
+/// What one instance answers for at a time, where two brokers share the work.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Duty {
+    /// Leads a partition.
+    Partition(Place),
+    /// Coordinates a group.
+    Group(String),
+}
+
 /// Who can be reached.
 #[derive(Default)]
 struct Servers {
+    /// Every instance of two brokers; clients try one after the other.
+    members: Vec<Server>,
+    /// Who took a duty over last; `None` while it is being moved.
+    duties: BTreeMap<Duty, Option<u64>>,
     /// The newest instance.
     current: Option<Server>,
     /// An older one that is not dead.
@@ -57,11 +72,17 @@ struct Servers {
 
 /// The network.
 pub(crate) struct Network {
-    world: World,
+    pub(super) world: World,
     history: Arc<History>,
-    rates: NetRates,
+    pub(super) rates: NetRates,
     servers: Mutex<Servers>,
     connections: AtomicU64,
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").finish_non_exhaustive()
+    }
 }
 
 /// A request on its way.
@@ -120,6 +141,37 @@ impl Network {
         let mut servers = self.servers.lock();
         servers.current = current;
         servers.older = older;
+        servers.members.clear();
+    }
+
+    /// Says which instances of two brokers clients reach.
+    pub(crate) fn route_members(&self, members: Vec<Server>) {
+        self.servers.lock().members = members;
+    }
+
+    /// An instance of another broker than `own`.
+    pub(crate) fn other_than(&self, own: BrokerId) -> Option<Server> {
+        let servers = self.servers.lock();
+        let mut others = servers.members.iter();
+        others.find(|server| server.broker.id() != own).cloned()
+    }
+
+    /// Who has a duty from now on; nobody that is known, while it is being moved.
+    pub(crate) fn takes(&self, duty: Duty, server: Option<u64>) {
+        self.servers.lock().duties.insert(duty, server);
+    }
+
+    /// Whether nobody has taken a duty over from this instance.
+    pub(crate) fn answers_for(&self, server: u64, duty: &Duty) -> bool {
+        let servers = self.servers.lock();
+        match servers
+            .duties
+            .get(duty)
+            .filter(|_| !servers.members.is_empty())
+        {
+            Some(newest) => *newest == Some(server),
+            None => servers.current.as_ref().is_some_and(|s| s.number == server),
+        }
     }
 
     /// The number of the newest instance.
@@ -137,11 +189,11 @@ impl Network {
         self.servers.lock().calm
     }
 
-    fn unlucky(&self, rate: u64) -> bool {
+    pub(super) fn unlucky(&self, rate: u64) -> bool {
         !self.servers.lock().calm && self.world.below(1000) < rate
     }
 
-    async fn delay(&self, env: &Env) {
+    pub(super) async fn delay(&self, env: &Env) {
         let us = self.world.below(self.rates.delay_us + 1);
         // Half of them are not worth a timer.
         if us > self.rates.delay_us / 2 {
@@ -149,14 +201,24 @@ impl Network {
         }
     }
 
-    /// Connects to an instance, if there is one.
-    pub(crate) async fn connect(self: &Arc<Self>, env: &Env) -> Option<Connection> {
+    /// Connects to an instance, if there is one; not to `left`, if there is another.
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        env: &Env,
+        left: Option<u64>,
+    ) -> Option<Connection> {
         let us = 50 + self.world.below(self.rates.delay_us + 1);
         env.clock.sleep(Duration::from_micros(us)).await;
         let server = {
             let servers = self.servers.lock();
             let (current, older) = (servers.current.clone(), servers.older.clone());
+            let mut members: Vec<&Server> = servers.members.iter().collect();
+            if members.len() > 1 {
+                members.retain(|server| Some(server.number) != left);
+            }
+            let member = self.world.index(members.len());
             match older {
+                _ if !members.is_empty() => members.get(member).copied().cloned(),
                 Some(older) if current.is_none() || self.world.chance(25) => Some(older),
                 _ => current,
             }

@@ -1,5 +1,7 @@
 //! What a seed stands for: topology, rates, and the faults in order.
 
+use gateway::partition::RetentionRules;
+
 use super::disk::DiskRates;
 use super::net::NetRates;
 
@@ -51,6 +53,50 @@ pub(crate) enum Act {
     },
 }
 
+/// One act of the director of two brokers. Brokers are numbered 0 and 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PairAct {
+    /// Everything works for a while, ms.
+    Work(u64),
+    /// Some of what clients use goes to the other broker, which knows of it some ms before it
+    /// starts anew and takes it over.
+    Move {
+        /// From the new assignment to the restart, ms.
+        after_ms: u64,
+        /// The broker that gets something is killed at that step.
+        steps: u64,
+    },
+    /// A broker is killed at a step, and starts again.
+    Kill {
+        /// Which.
+        broker: usize,
+        /// Steps from now.
+        steps: u64,
+        /// Behind the step.
+        behind: bool,
+        /// Something moves while it is dead.
+        moving: bool,
+    },
+    /// A broker is killed at a step, then the other; the power is cut.
+    Cut {
+        /// Which.
+        broker: usize,
+        /// Steps from now.
+        steps: u64,
+    },
+    /// A broker is paused at a step, and everything that it has goes to the other.
+    Pause {
+        /// Which.
+        broker: usize,
+        /// Steps until it is paused.
+        steps: u64,
+        /// How long it stays paused once the other has taken over, ms.
+        hold_ms: u64,
+        /// How long it lives on, ms.
+        linger_ms: u64,
+    },
+}
+
 /// What a run is made of.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -96,6 +142,14 @@ pub(crate) struct Plan {
     pub(crate) txn_partitions: u32,
     /// `transaction.timeout.ms`.
     pub(crate) txn_timeout_ms: i32,
+    /// What topics keep, but that of transactions; `None`: everything.
+    pub(crate) retention: Option<RetentionRules>,
+    /// `log.retention.check.interval.ms`.
+    pub(crate) retain_ms: u64,
+    /// What happens to two brokers; with one, nothing.
+    pub(crate) pair: Vec<PairAct>,
+    /// `transaction.poll.interval.ms` of two brokers.
+    pub(crate) poll_ms: u64,
 }
 
 /// What a seed is mostly about.
@@ -108,9 +162,10 @@ enum Theme {
     OsFlush,
     Topics,
     Mixed,
+    Pair,
 }
 
-const THEMES: [(Theme, Mode); 10] = [
+const THEMES: [(Theme, Mode); 12] = [
     (Theme::Kills, Mode::Memory),
     (Theme::Kills, Mode::Journal),
     (Theme::PowerCuts, Mode::Journal),
@@ -121,6 +176,8 @@ const THEMES: [(Theme, Mode); 10] = [
     (Theme::Mixed, Mode::Journal),
     (Theme::Topics, Mode::Journal),
     (Theme::Mixed, Mode::Memory),
+    (Theme::Pair, Mode::Memory),
+    (Theme::Pair, Mode::Journal),
 ];
 
 impl Plan {
@@ -132,7 +189,7 @@ impl Plan {
         let is = |one: Theme| theme == one;
         let troubled = is(Theme::Disk) || (is(Theme::Mixed) && rng.bool());
         let acts = acts(theme, &mut rng);
-        Self {
+        let plan = Self {
             mode,
             os_flush: is(Theme::OsFlush),
             shards: rng.u32(1..=2),
@@ -186,7 +243,74 @@ impl Plan {
             txns: rng.u32(3..=20) * if is(Theme::Twins) { 3 } else { 1 },
             txn_partitions: rng.u32(1..=3),
             txn_timeout_ms: [200, 1_000, 5_000][rng.usize(0..3)],
+            retention: (!is(Theme::OsFlush) && rng.u8(0..3) == 0).then(|| retention(&mut rng)),
+            retain_ms: [20, 100, 500][rng.usize(0..3)],
+            pair: Vec::new(),
+            poll_ms: 0,
+        };
+        if is(Theme::Pair) {
+            plan.of_pair(&mut rng)
+        } else {
+            plan
         }
+    }
+
+    /// The same with two brokers, and transactions only. Every partition has a shard of its own,
+    /// so that each can move alone.
+    fn of_pair(self, rng: &mut fastrand::Rng) -> Self {
+        let partitions = rng.u32(2..=3);
+        Self {
+            shards: partitions,
+            topics: Vec::new(),
+            producers: 0,
+            readers: 0,
+            churn: 0,
+            ids: 0,
+            committers: 0,
+            members: 0,
+            stale: false,
+            retention: None,
+            txn_ids: rng.u32(2..=3),
+            txns: rng.u32(8..=20),
+            txn_partitions: partitions,
+            pair: (0..rng.usize(4..=8)).map(|_| pair_act(rng)).collect(),
+            poll_ms: [100, 500, 2_000][rng.usize(0..3)],
+            ..self
+        }
+    }
+}
+
+fn retention(rng: &mut fastrand::Rng) -> RetentionRules {
+    RetentionRules {
+        retention_ms: [-1, 100, 1_000][rng.usize(0..3)],
+        retention_bytes: [500, 2_000, 8_000][rng.usize(0..3)],
+        segment_bytes: [300, 1_000][rng.usize(0..2)],
+        segment_ms: 1_000_000,
+    }
+}
+
+fn pair_act(rng: &mut fastrand::Rng) -> PairAct {
+    let within = [8, 60, 300][rng.usize(0..3)];
+    let (broker, steps) = (rng.usize(0..2), rng.u64(1..=within));
+    match rng.u8(0..10) {
+        0 | 1 => PairAct::Work(rng.u64(0..=2_000)),
+        2..=4 => PairAct::Move {
+            after_ms: rng.u64(0..=1_500),
+            steps,
+        },
+        5 | 6 => PairAct::Kill {
+            broker,
+            steps,
+            behind: rng.bool(),
+            moving: rng.bool(),
+        },
+        7 => PairAct::Cut { broker, steps },
+        _ => PairAct::Pause {
+            broker,
+            steps,
+            hold_ms: rng.u64(0..=1_000),
+            linger_ms: rng.u64(50..=2_000),
+        },
     }
 }
 
@@ -202,6 +326,7 @@ fn acts(theme: Theme, rng: &mut fastrand::Rng) -> Vec<Act> {
             Theme::OsFlush => [0, 5, 5][rng.usize(0..3)],
             Theme::Topics => [0, 1, 2, 2, 2][rng.usize(0..5)],
             Theme::Mixed => rng.u8(0..4),
+            Theme::Pair => 4,
         };
         acts.push(act(kind, rng));
     }

@@ -117,6 +117,10 @@ impl Reader {
                             *offset = 0;
                             continue;
                         }
+                        if error == ResponseError::OffsetOutOfRange && self.client.history.trims() {
+                            self.catch_up(connection, place, offset).await;
+                            continue;
+                        }
                         self.trouble(connection, place, *offset, error);
                     }
                 }
@@ -126,6 +130,21 @@ impl Reader {
             self.client.pause(5, 50).await;
         }
         !trouble
+    }
+
+    /// What came next is gone: goes on where the log begins, which is behind it.
+    async fn catch_up(&self, connection: &Connection, place: Place, offset: &mut i64) {
+        let newest = || self.client.net.current() == Some(connection.server);
+        let trusted = newest();
+        let Some(start) = self.client.earliest(connection, place).await else {
+            return;
+        };
+        if start <= *offset && trusted && newest() {
+            let what =
+                format!("{place:?}: {offset} is out of range, and the log begins at {start}");
+            self.client.history.violation(&what);
+        }
+        *offset = start;
     }
 
     fn trouble(&self, connection: &Connection, place: Place, offset: i64, error: ResponseError) {

@@ -15,11 +15,13 @@ use super::clients::{Client, Target};
 use super::disk::{Disk, DiskRates, Trap};
 use super::executor::{NodeId, World};
 use super::groups::{self, Share};
-use super::instance::{Cluster, Instance};
+use super::instance::{Cluster, Instance, Role};
 use super::plan::{Act, Plan};
 use super::producer::Producer;
 use super::reader::Reader;
 use super::txns::{self, CommittedReader, Transactor};
+
+mod pair;
 
 /// Scheduling steps of one run.
 const STEPS_MAX: u64 = 5_000_000;
@@ -107,6 +109,9 @@ struct Director {
 
 impl Director {
     async fn direct(&self) -> Result<(), String> {
+        if !self.cluster.plan.pair.is_empty() {
+            return self.direct_pair().await;
+        }
         let mut up = self.start().await?;
         let targets = self.lasting_topics().await?;
         self.start_clients(&targets);
@@ -123,7 +128,9 @@ impl Director {
         if self.cluster.history.failed() {
             return Ok(());
         }
-        self.verify(up, transactions).await
+        self.cluster.net.route(None, None);
+        self.cluster.kill(up.number);
+        self.verify(transactions).await
     }
 
     fn world(&self) -> &World {
@@ -145,7 +152,8 @@ impl Director {
 
     /// Brings a process up, again and again if need be, and shows clients the way to it.
     async fn start(&self) -> Result<Instance, String> {
-        let up = self.start_beside(self.cluster.plan.disk, None).await?;
+        let rates = self.cluster.plan.disk;
+        let up = self.start_beside(Role::Lone, rates, None).await?;
         self.cluster.net.route(Some(up.server()), None);
         Ok(up)
     }
@@ -153,13 +161,14 @@ impl Director {
     /// Brings a process up, which pauses `victim` when it has claimed an area, both in one.
     async fn start_beside(
         &self,
+        role: Role,
         rates: DiskRates,
         victim: Option<(&Arc<Disk>, &str)>,
     ) -> Result<Instance, String> {
         let mut why = None;
         for start in 0..STARTS_MAX {
             let calm = start >= TROUBLED_STARTS_MAX;
-            let booting = self.cluster.begin_boot(rates);
+            let booting = self.cluster.begin_boot(role, rates);
             if calm {
                 booting.disk.calm();
             } else if self.world().chance(self.cluster.plan.kill_starts) {
@@ -409,7 +418,8 @@ impl Director {
         } else {
             self.sprung(up.disk.arm(steps, Trap::Pause), 500).await;
         }
-        let second = self.start_beside(self.cluster.plan.disk, victim).await?;
+        let rates = self.cluster.plan.disk;
+        let second = self.start_beside(Role::Lone, rates, victim).await?;
         up.disk.disarm();
         if !meanwhile {
             self.world().pause(up.node);
@@ -494,14 +504,12 @@ impl Director {
     }
 
     /// Starts once more, and compares the log with the history.
-    async fn verify(&self, up: Instance, transactions: Option<Target>) -> Result<(), String> {
+    async fn verify(&self, transactions: Option<Target>) -> Result<(), String> {
         self.world().note("verify");
-        self.cluster.net.route(None, None);
-        self.cluster.kill(up.number);
         if self.cluster.plan.last_cut {
             self.cluster.power_cut(&self.env).await;
         }
-        let booting = self.cluster.begin_boot(DiskRates::default());
+        let booting = self.cluster.begin_boot(Role::Lone, DiskRates::default());
         booting.disk.calm();
         let up = self.cluster.booted(booting).await;
         let up = up.map_err(|why| format!("the last start failed: {why:?}"))?;

@@ -181,6 +181,16 @@ impl LogStore for SlowStore {
         self.inner.read(id, from, max_bytes, upto)
     }
 
+    fn read_within(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> StoreFuture<'_, Vec<StoredBatch>> {
+        self.inner.read_within(id, from, max_bytes, upto)
+    }
+
     fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
         self.inner.find_time(id, timestamp_ms)
     }

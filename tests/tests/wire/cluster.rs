@@ -7,6 +7,7 @@ use kafka_protocol::messages::describe_producers_request::TopicRequest;
 use kafka_protocol::messages::describe_producers_response::PartitionResponse;
 use kafka_protocol::messages::elect_leaders_request::TopicPartitions;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::messages::list_partition_reassignments_request as reassignments;
 use kafka_protocol::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderPartition, OffsetForLeaderTopic,
@@ -204,6 +205,25 @@ async fn leader_epochs_have_an_end() {
     }
 }
 
+/// What a reader is told who has read up to an offset, the last of it in an epoch.
+async fn after(client: &mut RawClient, topic: &str, offset: i64, epoch: i32) -> PartitionData {
+    let partition = FetchPartition::default()
+        .with_partition(0)
+        .with_fetch_offset(offset)
+        .with_last_fetched_epoch(epoch)
+        .with_partition_max_bytes(1 << 20);
+    let topic = FetchTopic::default()
+        .with_topic(ops::topic_name(topic))
+        .with_partitions(vec![partition]);
+    let request = FetchRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_max_bytes(1 << 20)
+        .with_session_epoch(-1)
+        .with_topics(vec![topic]);
+    let response = client.call(&request, 12).await.unwrap();
+    response.responses[0].partitions[0].clone()
+}
+
 #[tokio::test]
 async fn r16_a_reader_whose_log_parted_is_told_where() {
     let target = Target::shared();
@@ -216,21 +236,7 @@ async fn r16_a_reader_whose_log_parted_is_told_where() {
         (1, 5, 1, (-1, -1)),
         (1, -1, 0, (-1, -1)),
     ] {
-        let partition = FetchPartition::default()
-            .with_partition(0)
-            .with_fetch_offset(offset)
-            .with_last_fetched_epoch(last_epoch)
-            .with_partition_max_bytes(1 << 20);
-        let topic = FetchTopic::default()
-            .with_topic(ops::topic_name("parted"))
-            .with_partitions(vec![partition]);
-        let request = FetchRequest::default()
-            .with_replica_id(BrokerId(-1))
-            .with_max_bytes(1 << 20)
-            .with_session_epoch(-1)
-            .with_topics(vec![topic]);
-        let response = client.call(&request, 12).await.unwrap();
-        let answer = &response.responses[0].partitions[0];
+        let answer = after(&mut client, "parted", offset, last_epoch).await;
         let parted = &answer.diverging_epoch;
         assert_eq!(answer.error_code, code, "{offset} after epoch {last_epoch}");
         assert_eq!(
@@ -241,4 +247,35 @@ async fn r16_a_reader_whose_log_parted_is_told_where() {
         let empty = answer.records.as_ref().is_none_or(bytes::Bytes::is_empty);
         assert_eq!(empty, code != 0 || diverging.0 >= 0 || offset == 3);
     }
+}
+
+/// A leader that starts again may have another epoch: then the one before has ended.
+#[tokio::test]
+async fn r16_r21_epochs_before_and_after_a_restart() {
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("r21", 1).await;
+    let before = crate::reading::leader_epoch(&mut client, "r21").await;
+    assert_eq!(produce(&mut client, "r21", plain(3)).await, (0, 0));
+    target.kill_and_restart();
+    client = target.connect().await;
+    ops::await_topic(&mut client, "r21", 1).await.unwrap();
+    let now = crate::reading::leader_epoch(&mut client, "r21").await;
+    assert_eq!(produce(&mut client, "r21", plain(2)).await, (0, 3));
+    let end = if now > before { 3 } else { 5 };
+    for (epoch, expected) in [
+        (now, (0, now, 5)),
+        (before, (0, before, end)),
+        (now + 5, (0, -1, -1)),
+    ] {
+        let found = epoch_end(&mut client, 4, "r21", -1, epoch).await;
+        assert_eq!(found, expected, "{epoch}, led in {before} and {now}");
+    }
+    let answer = after(&mut client, "r21", 9, before).await;
+    let parted = &answer.diverging_epoch;
+    assert_eq!(answer.error_code, 0);
+    assert_eq!((parted.epoch, parted.end_offset), (before, end));
+    assert!(answer.records.as_ref().is_none_or(bytes::Bytes::is_empty));
+    let fits = after(&mut client, "r21", 1, before).await;
+    assert_eq!(fits.diverging_epoch.epoch, -1);
+    assert_eq!(fits.high_watermark, 5);
 }

@@ -177,6 +177,20 @@ impl Target {
         get(&self.gateway(|gateway, _| gateway.admin_address()), path)
     }
 
+    /// Sends JSON to the admin port of our gateway; the status and the body of the answer.
+    pub(crate) fn admin_call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let address = self.gateway(|gateway, _| gateway.admin_address());
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        let answer = exchange(&address, &request);
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        (status, body.to_owned())
+    }
+
     /// Fails if our gateway logged a panic, or an error that none of `expected` is part of.
     pub(crate) fn log_is_clean(&self, expected: &[&str]) {
         if on_kafka() {
@@ -193,8 +207,12 @@ impl Target {
 
 /// The answer to a GET over HTTP, with its head.
 pub(crate) fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    exchange(address, &request)
+}
+
+fn exchange(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

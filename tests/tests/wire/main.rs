@@ -8,6 +8,7 @@
 mod apis;
 mod bodies;
 mod cluster;
+mod command;
 mod configs;
 mod damage;
 mod describe;

@@ -8,7 +8,7 @@ use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, ListOffsetsRequest};
 use tests::raw::batch::Record;
-use tests::raw::{RawClient, ops};
+use tests::raw::{RawClient, decode_response, encode_request, ops};
 use uuid::Uuid;
 
 use crate::idempotence::topic_id;
@@ -333,6 +333,48 @@ async fn r07_r09_offsets_by_timestamp() {
         let response = client.call(&request, 7).await.unwrap();
         assert_eq!(response.topics[0].partitions[0].offset, 3);
     }
+}
+
+#[tokio::test]
+async fn r07_r10_of_a_log_that_begins_later() {
+    let target = Target::shared();
+    let mut client = ten(&target, "later").await;
+    let deleted = crate::trimming::delete(&mut client, 2, "later", &[(0, 3)]).await;
+    assert_eq!(deleted, [(0, 0, 3)]);
+    for (version, asked, offset) in [
+        (1, -2, 3),
+        (10, -2, 3),
+        (8, -4, 3),
+        (10, -4, 3),
+        (9, -5, -1),
+        (10, -1, 10),
+    ] {
+        let request = list_request("later", &[(0, asked)]);
+        let response = client.call(&request, version).await.unwrap();
+        let got = &response.topics[0].partitions[0];
+        assert_eq!(
+            (got.error_code, got.offset),
+            (0, offset),
+            "v{version} {asked}"
+        );
+    }
+    for (offset, code) in [(2, 1), (0, 1), (3, 0)] {
+        let request = fetch_request("later", &[(0, offset)]);
+        let response = client.call(&request, VERSION).await.unwrap();
+        assert_eq!(partitions(&response)[0].error_code, code, "{offset}");
+    }
+    // Version 11 is written like 10, and knows what is stored elsewhere and waits to be.
+    let request = list_request("later", &[(0, -6)]);
+    let mut frame = encode_request(&request, 10, 7).unwrap().to_vec();
+    frame[6..8].copy_from_slice(&11_i16.to_be_bytes());
+    let mut other = target.connect().await;
+    other.send_bytes(&frame).await.unwrap();
+    let answer = other.receive_frame().await.unwrap().map(|frame| {
+        let (_, answer) = decode_response::<ListOffsetsRequest>(frame, 10).unwrap();
+        let got = &answer.topics[0].partitions[0];
+        (got.error_code, got.offset)
+    });
+    assert_eq!(answer, differs("newer-schemas", Some((0, -1)), None));
 }
 
 #[tokio::test]

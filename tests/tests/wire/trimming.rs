@@ -9,7 +9,7 @@ use tests::raw::{RawClient, ops};
 use crate::kit::{P, Target, differs, on_kafka, plain, produce};
 
 /// Code and low watermark of every partition.
-async fn delete(
+pub(crate) async fn delete(
     client: &mut RawClient,
     version: i16,
     topic: &str,

@@ -55,9 +55,9 @@ pub struct Plan {
     pub homeless: OwedEntry,
 }
 
-/// A queue entry that is to be unlinked.
+/// What names a queue entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Doomed {
+pub struct EntryName {
     /// In whose queue.
     pub broker: BrokerId,
     /// Producer that names it.
@@ -70,6 +70,40 @@ impl OwedEntry {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.partitions.is_empty() && self.groups.is_empty()
+    }
+
+    /// What both have. A topic of another id is another topic.
+    pub fn shared_with(&self, other: &Self) -> Self {
+        let mut shared = Self {
+            groups: self.groups.intersection(&other.groups).cloned().collect(),
+            ..Self::default()
+        };
+        for (topic, partitions) in &self.partitions {
+            let id = self.topic_ids.get(topic);
+            let same = other.partitions.get(topic);
+            let Some(same) = same.filter(|_| other.topic_ids.get(topic) == id) else {
+                continue;
+            };
+            for partition in partitions.intersection(same) {
+                shared.add(topic, id.copied(), *partition);
+            }
+        }
+        shared
+    }
+
+    fn remove(&mut self, done: &Self) {
+        let done = self.shared_with(done);
+        self.groups.retain(|group| !done.groups.contains(group));
+        for (topic, gone) in &done.partitions {
+            let Some(partitions) = self.partitions.get_mut(topic) else {
+                continue;
+            };
+            partitions.retain(|partition| !gone.contains(partition));
+            if partitions.is_empty() {
+                self.partitions.remove(topic);
+                self.topic_ids.remove(topic);
+            }
+        }
     }
 
     fn add(&mut self, topic: &Arc<str>, id: Option<Uuid>, partition: i32) {
@@ -157,24 +191,26 @@ pub fn plan(
     plan
 }
 
-/// Drops what a broker has confirmed by a done file whose name and body both carry `txn_seq`.
-/// `None`: nothing of that transaction is owed by that broker.
-pub fn confirm(entry: &TxnEntry, broker: BrokerId, done: &Doomed, txn_seq: u64) -> Option<Change> {
-    let owes = |owed: &Owed| {
-        owed.txn_seq == txn_seq
-            && owed.producer_id == done.pid
-            && owed.record_epoch == done.record_epoch
-            && owed.entries.contains_key(&broker)
-    };
-    if !entry.owed.iter().any(owes) {
-        return None;
-    }
+/// Drops what a broker has carried out, by a done file whose name and body both carry `txn_seq`,
+/// and whose body has `what`: what was given to the broker since is still owed. `None`: nothing of
+/// it is owed by that broker.
+pub fn confirm(
+    entry: &TxnEntry,
+    done: &EntryName,
+    txn_seq: u64,
+    what: &OwedEntry,
+) -> Option<Change> {
     let mut next = entry.clone();
-    for owed in next.owed.iter_mut().filter(|owed| owes(owed)) {
-        owed.entries.remove(&broker);
+    for owed in &mut next.owed {
+        let same = owed.txn_seq == txn_seq
+            && owed.producer_id == done.pid
+            && owed.record_epoch == done.record_epoch;
+        if let Some(one) = owed.entries.get_mut(&done.broker).filter(|_| same) {
+            one.remove(what);
+        }
     }
-    next.owed.retain(|owed| !owed.entries.is_empty());
-    Some(quiet(next))
+    next.drop_settled();
+    (next != *entry).then(|| quiet(next))
 }
 
 /// Drops owed partitions whose topic's tombstone exists. `None`: there are none.
@@ -196,10 +232,7 @@ pub fn forget_deleted(entry: &TxnEntry, is_deleted: impl Fn(Uuid) -> bool) -> Op
             one.topic_ids.remove(&topic);
         }
     }
-    for owed in &mut next.owed {
-        owed.entries.retain(|_, one| !one.is_empty());
-    }
-    next.owed.retain(|owed| !owed.entries.is_empty());
+    next.drop_settled();
     (next != *entry).then(|| quiet(next))
 }
 
@@ -211,7 +244,7 @@ pub fn reroute(
     own: BrokerId,
     partition_home: impl Fn(&str, Option<Uuid>, i32) -> Home,
     group_home: impl Fn(&str) -> Home,
-) -> Option<(Change, Vec<Doomed>)> {
+) -> Option<(Change, Vec<EntryName>)> {
     let mut next = entry.clone();
     let mut doomed = Vec::new();
     for owed in &mut next.owed {
@@ -240,13 +273,22 @@ pub fn reroute(
         let gone = before
             .keys()
             .filter(|broker| !owed.entries.contains_key(broker));
-        doomed.extend(gone.map(|broker| Doomed {
+        doomed.extend(gone.map(|broker| EntryName {
             broker: *broker,
             pid: owed.producer_id,
             record_epoch: owed.record_epoch,
         }));
     }
     (next != *entry).then(|| (quiet(next), doomed))
+}
+
+impl TxnEntry {
+    fn drop_settled(&mut self) {
+        for owed in &mut self.owed {
+            owed.entries.retain(|_, one| !one.is_empty());
+        }
+        self.owed.retain(|owed| !owed.entries.is_empty());
+    }
 }
 
 /// A change that is no transition: the idle time of the id does not begin anew.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use uuid::Uuid;
 
@@ -204,9 +205,14 @@ impl TxnEntry {
         }
     }
 
+    /// Whether other brokers still have to confirm a decision.
+    pub fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
     /// Whether a decision waits for other brokers: nothing new may begin.
     pub fn is_gated(&self) -> bool {
-        !self.owed.is_empty()
+        self.owes() && !planted(Fault::GateLeftOut)
     }
 
     pub(super) fn clear_transaction(&mut self) {

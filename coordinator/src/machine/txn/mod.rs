@@ -30,7 +30,8 @@ use uuid::Uuid;
 
 pub use add::{AddClass, Added, GROUPS_MAX, PARTITIONS_MAX, Verified, add_groups, add_partitions};
 pub use add::{partitions_of, verify_group, verify_partitions};
-pub use dispatch::{Dispatch, Doomed, Home, Plan, confirm, forget_deleted, owed_by, plan, reroute};
+pub use dispatch::{Dispatch, EntryName, Home, Plan};
+pub use dispatch::{confirm, forget_deleted, owed_by, plan, reroute};
 pub use end::{EndReply, EndTxn, end_txn};
 pub use entry::{
     Client, EPOCH_LAST, Groups, Owed, OwedEntry, TIMEOUT_DEFAULT_MS, TopicIds, TopicPartitions,

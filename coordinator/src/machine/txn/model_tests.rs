@@ -204,14 +204,15 @@ impl Run {
         let Some(owed) = entry.owed.first() else {
             return;
         };
-        let done = Doomed {
+        let done = EntryName {
             broker: BrokerId(1),
             pid: owed.producer_id,
             record_epoch: owed.record_epoch,
         };
-        let wrong = confirm(&entry, BrokerId(1), &done, owed.txn_seq + 1);
+        let all = &owed.entries[&BrokerId(1)];
+        let wrong = confirm(&entry, &done, owed.txn_seq + 1, all);
         assert_eq!(wrong, None);
-        let change = confirm(&entry, BrokerId(1), &done, owed.txn_seq).unwrap();
+        let change = confirm(&entry, &done, owed.txn_seq, all).unwrap();
         self.write(&change);
     }
 

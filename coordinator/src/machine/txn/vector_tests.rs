@@ -421,17 +421,39 @@ fn what_is_owed_goes_only_with_proof() {
     assert_eq!((entry.pid.0, entry.epoch.0), (SPARE, 0));
     let one = &entry.owed[0];
     assert_eq!((one.producer_id.0, one.record_epoch.0), (PID, 32_766));
-    let done = Doomed {
+    let done = EntryName {
         broker: BrokerId(1),
         pid: ProducerId(PID),
         record_epoch: ProducerEpoch(32_766),
     };
-    assert_eq!(confirm(&entry, BrokerId(1), &done, 4), None);
-    assert_eq!(confirm(&entry, BrokerId(2), &done, 5), None);
-    let confirmed = confirm(&entry, BrokerId(1), &done, 5)
-        .unwrap()
-        .next
-        .unwrap();
+    let all = &one.entries[&BrokerId(1)];
+    assert_eq!(confirm(&entry, &done, 4, all), None);
+    let wrong = [
+        EntryName {
+            broker: BrokerId(2),
+            ..done
+        },
+        EntryName {
+            pid: ProducerId(PID + 1),
+            ..done
+        },
+        EntryName {
+            record_epoch: ProducerEpoch(32_765),
+            ..done
+        },
+    ];
+    for wrong in wrong {
+        assert_eq!(confirm(&entry, &wrong, 5, all), None, "{wrong:?}");
+    }
+    // A partition of a topic that had the name before, or none of it.
+    let mut other = all.clone();
+    for id in other.topic_ids.values_mut() {
+        *id = Uuid::from_u128(99);
+    }
+    for nothing in [other, OwedEntry::default()] {
+        assert_eq!(confirm(&entry, &done, 5, &nothing), None);
+    }
+    let confirmed = confirm(&entry, &done, 5, all).unwrap().next.unwrap();
     assert!(!confirmed.is_gated());
     assert_eq!(forget_deleted(&entry, |id| id != topic_id()), None);
     let void = forget_deleted(&entry, |id| id == topic_id()).unwrap();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use store_adapter::ids::{BrokerId, ShardId};
 use store_adapter::runtime::Env;
+use store_adapter::volume::VolumeError;
 use store_adapter::volume::owned::{Claim, OwnedError};
 use uuid::Uuid;
 
@@ -31,6 +32,8 @@ pub(super) struct Controller {
     broker: BrokerId,
     listeners: Vec<Listener>,
     shards_min: u32,
+    /// The assignment is written elsewhere.
+    assigned: bool,
     pub(super) cluster: ClusterFile,
     /// `cluster.json` must be read again before features are decided on.
     pub(super) cluster_unsettled: bool,
@@ -64,6 +67,7 @@ impl Controller {
             broker: config.broker_id,
             listeners: config.listeners.clone(),
             shards_min: config.shards,
+            assigned: config.assigned && written.is_some(),
             cluster: cluster.clone(),
             cluster_unsettled: false,
             epoch: claim.epoch().instance.max(above),
@@ -75,7 +79,11 @@ impl Controller {
             files: TopicFiles::new(files.clone(), claim),
         };
         controller.load_topics().await?;
-        controller.write_assignment().await?;
+        if controller.assigned {
+            controller.dirty = false;
+        } else {
+            controller.write_assignment().await?;
+        }
         Ok(controller)
     }
 
@@ -151,6 +159,7 @@ impl Controller {
     }
 
     fn check_new(&self, new: &NewTopic) -> Result<(), TopicError> {
+        self.may_change()?;
         topic_name::validate(&new.name)?;
         if self.unsettled.contains(&new.name) {
             let why = "the outcome of an earlier change is not known yet".to_owned();
@@ -160,8 +169,18 @@ impl Controller {
         check_configs(&new.configs)
     }
 
+    /// Whoever writes the assignment changes topics too.
+    fn may_change(&self) -> Result<(), TopicError> {
+        if self.assigned {
+            let why = "another controller changes topics".to_owned();
+            return Err(TopicError::Unavailable(why));
+        }
+        Ok(())
+    }
+
     /// A topic whose files are known, to be changed.
     fn settled(&self, id: Uuid) -> Result<Arc<Topic>, TopicError> {
+        self.may_change()?;
         let topic = self.topics.by_id(id).ok_or(TopicError::UnknownId { id })?;
         if self.unsettled.contains(&*topic.name) {
             let why = "the outcome of an earlier change is not known yet".to_owned();
@@ -273,9 +292,30 @@ impl Controller {
         self.health = health;
     }
 
-    /// Writes the assignment if it is behind. `Ok(true)`: there is something new to publish.
+    /// Takes the assignment that another controller has written, if it is newer: whether it is.
+    /// Of a broker that is not assigned, its own is the newest.
+    pub(super) async fn follow(&mut self) -> Result<bool, VolumeError> {
+        if !self.assigned {
+            return Ok(false);
+        }
+        let Some(found) = self.files.read_assignment().await? else {
+            return Ok(false);
+        };
+        let age = |file: &AssignmentFile| (file.controller_epoch, file.assignment_version);
+        let newer = self
+            .written
+            .as_ref()
+            .is_none_or(|old| age(&found) > age(old));
+        if newer {
+            self.written = Some(found);
+        }
+        Ok(newer)
+    }
+
+    /// Writes the assignment if it is behind. `Ok(true)`: there is something new to publish. Of a
+    /// broker that is assigned nothing of it is its own to write.
     pub(super) async fn commit(&mut self) -> Result<bool, OwnedError> {
-        if !self.dirty {
+        if !self.dirty || self.assigned {
             return Ok(false);
         }
         self.write_assignment().await.map(|()| true)

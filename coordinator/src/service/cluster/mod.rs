@@ -6,6 +6,10 @@
 //! A lone broker is its own controller: it claims the controller's area, writes `assignment.json`
 //! with itself as the owner of everything, and alone changes topics. It never fences itself; what
 //! fences it is a later claim, which every replace checks.
+//!
+//! A broker that is *assigned* ([`NodeConfig::assigned`]) leaves the assignment to whoever writes
+//! it and shows its readers what it says. What it owns when it starts it takes over; what is given
+//! to it later, with its next start.
 
 mod block_file;
 mod boot;
@@ -80,6 +84,10 @@ pub struct NodeConfig {
     pub shards: u32,
     /// Levels of features that a cluster begins with. What it has finalized wins.
     pub features: Levels,
+    /// Whether who owns what is decided elsewhere: the assignment on the volume is kept as it is,
+    /// and followed at every heartbeat, and topics are not changed here. Without an assignment the
+    /// broker writes the first, as a lone one.
+    pub assigned: bool,
 }
 
 /// Whether this process still owns what it owned.

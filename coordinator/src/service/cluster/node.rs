@@ -130,6 +130,11 @@ impl Node {
             self.note(&error);
         }
         self.controller.settle_all().await;
+        match self.controller.follow().await {
+            Ok(true) => self.show(),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "the assignment is not read"),
+        }
         if let Err(error) = self.commit().await {
             tracing::debug!(%error, "the assignment is still behind");
         }
@@ -238,15 +243,18 @@ impl Node {
     async fn commit(&mut self) -> Result<(), OwnedError> {
         let outcome = self.controller.commit().await;
         match &outcome {
-            Ok(true) => {
-                if let Some(view) = self.controller.view() {
-                    self.view.send_replace(Arc::new(view));
-                }
-            }
+            Ok(true) => self.show(),
             Ok(false) => {}
             Err(error) => self.note(error),
         }
         outcome.map(|_| ())
+    }
+
+    /// Shows readers what the controller knows.
+    fn show(&self) {
+        if let Some(view) = self.controller.view() {
+            self.view.send_replace(Arc::new(view));
+        }
     }
 
     /// Gives up what this broker owns, so that the next process starts at once.

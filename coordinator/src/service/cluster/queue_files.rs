@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
+use store_adapter::ids::{BrokerId, ProducerId};
 use store_adapter::runtime::BoxFuture;
-use store_adapter::volume::owned::OwnedError;
-use store_adapter::volume::{VolumeError, VolumePath};
+use store_adapter::volume::owned::{Claim, OwnedError};
+use store_adapter::volume::{DirEntry, VolumeError, VolumePath};
 use tokio::sync::watch;
 
 use super::files::Files;
@@ -32,6 +32,8 @@ pub struct VolumeQueueFiles {
     view: watch::Receiver<Arc<ClusterView>>,
     /// Queues whose directory is there.
     made: Mutex<BTreeSet<BrokerId>>,
+    /// The last entry of the own queue that was looked at.
+    last: Mutex<Option<VolumePath>>,
 }
 
 /// What an open of a queue file found.
@@ -52,6 +54,7 @@ impl VolumeQueueFiles {
             slots,
             view,
             made: Mutex::default(),
+            last: Mutex::default(),
         }
     }
 
@@ -91,16 +94,24 @@ impl VolumeQueueFiles {
             made.map_err(unavailable)?;
             self.made.lock().insert(name.to);
         }
-        if let Found::File(file) = self.read(&path, name.pid).await.map_err(unavailable)?
-            && file.txn_seq != entry.txn_seq
-        {
+        let found = self.read(&path, name.pid).await.map_err(unavailable)?;
+        let Found::File(file) = found else {
+            return put(&claim, &path, entry).await;
+        };
+        if !file.is_same_decision(entry) {
             let (found, txn_seq) = (file.txn_seq, entry.txn_seq);
             tracing::error!(%path, ?found, ?txn_seq, "an entry of another transaction is there");
             return Err(QueueFileError::Taken { found, txn_seq });
         }
-        let bytes = format::encode(entry)
-            .map_err(|error| QueueFileError::Unavailable(error.to_string()))?;
-        claim.put(&path, bytes).await.map_err(owned_error)
+        let (asked, wanted) = (file.asked(), entry.asked());
+        let both = asked.shared_with(&wanted);
+        if both == wanted {
+            return put(&claim, &path, entry).await;
+        }
+        if both != asked {
+            put(&claim, &path, &entry.asking(&both)).await?;
+        }
+        Err(QueueFileError::Waits)
     }
 
     async fn own_entries(&self) -> Result<Vec<Received>, VolumeError> {
@@ -111,8 +122,7 @@ impl VolumeQueueFiles {
             listed => drop(listed?),
         }
         let mut received = Vec::new();
-        for entry in self.files.fresh_list(&dir).await? {
-            let path = dir.join(&entry.name);
+        for path in self.turn(&dir, self.files.fresh_list(&dir).await?) {
             let Some(Place::MarkerQueue(_, pid, record_epoch)) = Place::parse(&path) else {
                 continue;
             };
@@ -123,25 +133,39 @@ impl VolumeQueueFiles {
                     file,
                 });
             }
-            if received.len() == TAKE {
-                break;
-            }
         }
         Ok(received)
     }
 
-    async fn set_done(
-        &self,
-        pid: ProducerId,
-        record_epoch: ProducerEpoch,
-        txn_seq: Option<u64>,
-    ) -> Result<(), VolumeError> {
+    /// The entries that are looked at now: those that can't be carried out hold no others up.
+    fn turn(&self, dir: &VolumePath, listed: Vec<DirEntry>) -> Vec<VolumePath> {
+        let paths = listed.iter().map(|entry| dir.join(&entry.name));
+        let is_entry =
+            |path: &VolumePath| matches!(Place::parse(path), Some(Place::MarkerQueue(..)));
+        let mut paths: Vec<VolumePath> = paths.filter(is_entry).collect();
+        paths.sort();
+        let mut last = self.last.lock();
+        let seen = |path: &VolumePath| last.as_ref().is_some_and(|last| path <= last);
+        let first = paths.partition_point(seen);
+        paths.rotate_left(first);
+        paths.truncate(TAKE);
+        *last = paths.last().cloned();
+        paths
+    }
+
+    async fn set_done(&self, one: &Received) -> Result<(), VolumeError> {
         let own = self.files.broker;
-        let entry = Place::MarkerQueue(own, pid, record_epoch).path();
-        match txn_seq {
+        let entry = Place::MarkerQueue(own, one.pid, one.record_epoch).path();
+        if let Found::File(file) = self.read(&entry, one.pid).await? {
+            let (asked, done) = (file.asked(), one.file.asked());
+            if !file.is_same_decision(&one.file) || asked.shared_with(&done) != asked {
+                return Ok(());
+            }
+        }
+        match one.file.txn_seq {
             None => self.files.remove_if_there(&entry).await?,
             Some(txn_seq) => {
-                let done = Place::MarkerDone(own, pid, record_epoch, txn_seq).path();
+                let done = Place::MarkerDone(own, one.pid, one.record_epoch, txn_seq).path();
                 match self.files.volume.rename(&entry, &done).await {
                     // Removed by its owner, or renamed by a call whose answer was lost.
                     Err(error) if !error.is_not_found() => return Err(error),
@@ -152,13 +176,20 @@ impl VolumeQueueFiles {
         self.files.volume.sync_dir(&entry.parent()).await
     }
 
-    async fn standing(&self, name: QueueName, txn_seq: u64) -> Result<Standing, VolumeError> {
+    async fn standing(
+        &self,
+        name: QueueName,
+        txn_seq: u64,
+        wanted: &MarkerQueueFile,
+    ) -> Result<Standing, VolumeError> {
+        // Before the done file: one that is renamed meanwhile is found there.
+        let entry = self.read(&entry_path(name), name.pid).await?;
         let done = done_path(name, txn_seq);
         match self.read(&done, name.pid).await? {
-            Found::File(file) if file.txn_seq == Some(txn_seq) => {
+            Found::File(file) if file.is_same_decision(wanted) => {
                 // What is dropped on the strength of it must not come back without it.
                 self.files.volume.sync_dir(&done.parent()).await?;
-                return Ok(Standing::Done);
+                return Ok(Standing::Done(Box::new(file)));
             }
             Found::File(file) => {
                 let found = file.txn_seq;
@@ -168,8 +199,8 @@ impl VolumeQueueFiles {
             Found::Damaged => self.files.remove_if_there(&done).await?,
             Found::Nothing => {}
         }
-        Ok(match self.read(&entry_path(name), name.pid).await? {
-            Found::File(file) if file.txn_seq == Some(txn_seq) => Standing::Queued,
+        Ok(match entry {
+            Found::File(file) if waits(&file, wanted) => Standing::Queued,
             Found::File(_) | Found::Damaged | Found::Nothing => Standing::Missing,
         })
     }
@@ -214,6 +245,23 @@ impl VolumeQueueFiles {
     }
 }
 
+/// Whether an entry asks for what it should, in the name of no older coordinator.
+fn waits(file: &MarkerQueueFile, wanted: &MarkerQueueFile) -> bool {
+    file.is_same_decision(wanted)
+        && file.asked() == wanted.asked()
+        && file.coordinator_epoch >= wanted.coordinator_epoch
+}
+
+async fn put(
+    claim: &Claim,
+    path: &VolumePath,
+    entry: &MarkerQueueFile,
+) -> Result<(), QueueFileError> {
+    let bytes =
+        format::encode(entry).map_err(|error| QueueFileError::Unavailable(error.to_string()))?;
+    claim.put(path, bytes).await.map_err(owned_error)
+}
+
 fn entry_path(name: QueueName) -> VolumePath {
     Place::MarkerQueue(name.to, name.pid, name.record_epoch).path()
 }
@@ -247,24 +295,20 @@ impl QueueFiles for VolumeQueueFiles {
         Box::pin(async move { self.own_entries().await.map_err(unavailable) })
     }
 
-    fn done(
-        &self,
-        pid: ProducerId,
-        record_epoch: ProducerEpoch,
-        txn_seq: Option<u64>,
-    ) -> BoxFuture<'_, Result<(), QueueFileError>> {
-        Box::pin(async move {
-            let done = self.set_done(pid, record_epoch, txn_seq).await;
-            done.map_err(unavailable)
-        })
+    fn done<'a>(&'a self, one: &'a Received) -> BoxFuture<'a, Result<(), QueueFileError>> {
+        Box::pin(async move { self.set_done(one).await.map_err(unavailable) })
     }
 
-    fn look(
-        &self,
+    fn look<'a>(
+        &'a self,
         name: QueueName,
         txn_seq: u64,
-    ) -> BoxFuture<'_, Result<Standing, QueueFileError>> {
-        Box::pin(async move { self.standing(name, txn_seq).await.map_err(unavailable) })
+        wanted: &'a MarkerQueueFile,
+    ) -> BoxFuture<'a, Result<Standing, QueueFileError>> {
+        Box::pin(async move {
+            let standing = self.standing(name, txn_seq, wanted).await;
+            standing.map_err(unavailable)
+        })
     }
 
     fn remove_done(

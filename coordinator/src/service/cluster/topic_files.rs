@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use store_adapter::ids::ShardId;
-use store_adapter::volume::VolumePath;
 use store_adapter::volume::owned::{Claim, OwnedError};
+use store_adapter::volume::{VolumeError, VolumePath};
 use uuid::Uuid;
 
 use super::TOPIC_PARTITIONS_MAX;
@@ -12,7 +12,7 @@ use super::files::Files;
 use super::topic_name;
 use super::view::{Topic, TopicIndex};
 use crate::volume::format::{
-    AssignmentFile, Extra, Format, TopicConfigFile, TopicIdFile, TopicTombstone,
+    self, AssignmentFile, Extra, Format, TopicConfigFile, TopicIdFile, TopicTombstone,
 };
 use crate::volume::layout::{self, Place};
 
@@ -288,6 +288,26 @@ impl TopicFiles {
     /// Whether the controller's area is still ours.
     pub(super) async fn check(&self) -> Result<(), OwnedError> {
         self.claim.check().await
+    }
+
+    /// The assignment as anybody finds it; `None` where there is none that can be understood.
+    pub(super) async fn read_assignment(&self) -> Result<Option<AssignmentFile>, VolumeError> {
+        let path = Place::Assignment.path();
+        let read = self.files.volume.read(&path, AssignmentFile::LEN_MAX);
+        let bytes = match read.await {
+            Ok(bytes) => bytes,
+            Err(VolumeError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match format::decode(&bytes) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) => {
+                self.files
+                    .damaged(&path, error.to_string(), Some(bytes))
+                    .await;
+                Ok(None)
+            }
+        }
     }
 
     /// Replaces the assignment.

@@ -72,13 +72,18 @@ impl GroupCell {
 impl CellState {
     /// Whether nothing would be lost if the cell were not there.
     pub fn is_idle(&self) -> bool {
+        self.is_vacant() && !self.offsets.book.remembers()
+    }
+
+    /// Whether there are no members and no offsets. Decided transactions may be remembered.
+    pub(super) fn is_vacant(&self) -> bool {
         self.classic.can_forget() && self.parked.is_empty() && self.offsets.is_blank()
     }
 
     /// Whether requests should hear that there is no such group: it has no members, no offsets,
     /// and never had a generation since this process began.
     pub fn is_missing(&self) -> bool {
-        self.is_idle() && self.classic.generation() == 0
+        self.is_vacant() && self.classic.generation() == 0
     }
 
     pub(super) fn park_join(&mut self, token: Token) -> oneshot::Receiver<JoinReply> {

@@ -38,8 +38,8 @@ use self::slots::Slots;
 pub use self::writers::OffsetCounters;
 
 use crate::machine::group::classic::{
-    Caller, ClassicConfig, Described, Effects, Join, JoinRefused, JoinReply, Leaving, Staged, Sync,
-    SyncReply,
+    Caller, ClassicConfig, ClassicGroup, Described, Effects, Join, JoinRefused, JoinReply, Leaving,
+    Staged, Sync, SyncReply,
 };
 use crate::machine::group::{GroupError, GroupType, Now};
 
@@ -339,7 +339,8 @@ impl Groups {
         Ok(listed)
     }
 
-    /// Drops what is known of a group that is idle; whether it was.
+    /// Drops what is known of a group that is idle; whether it was. Where decided transactions are
+    /// remembered only the members are forgotten.
     pub fn forget(&self, group: &str) -> bool {
         let idle = |state: &CellState| {
             let idle = state.is_idle();
@@ -349,7 +350,16 @@ impl Groups {
                 Err(GroupError::NonEmptyGroup)
             }
         };
-        self.drop_cell(group, idle).is_ok()
+        if self.drop_cell(group, idle).is_ok() {
+            return true;
+        }
+        if let Some(cell) = self.cell(group) {
+            let mut state = cell.lock();
+            if state.is_vacant() {
+                state.classic = ClassicGroup::new(self.now());
+            }
+        }
+        false
     }
 
     /// Makes the cell of a group that has a file; whether it is new.
@@ -371,7 +381,7 @@ impl Groups {
     /// Drops the cell of a group of which nothing is left.
     fn forget_missing(&self, group: &str) {
         let missing = |state: &CellState| {
-            let missing = state.is_missing();
+            let missing = state.is_missing() && state.is_idle();
             missing.then_some(()).ok_or(GroupError::NonEmptyGroup)
         };
         if self.drop_cell(group, missing).is_ok() {

@@ -65,7 +65,7 @@ impl OffsetState {
         }
     }
 
-    /// Whether there is nothing to keep.
+    /// Whether nothing shows that there is a group, and nothing is under way.
     pub fn is_blank(&self) -> bool {
         self.book.is_blank() && !self.queued && self.waiting.is_empty()
     }

@@ -331,7 +331,8 @@ impl Offsets {
     }
 
     /// Ends a transaction for a group; a repeat waits for the first and changes nothing. `None`
-    /// inside: an earlier transaction of the producer is still open here.
+    /// inside: an earlier transaction of the producer is still open here. It is remembered of a
+    /// group that does not exist, too: an offset of it may still be under way.
     ///
     /// # Errors
     /// As [`Offsets::fetch`].
@@ -342,7 +343,11 @@ impl Offsets {
         txn_seq: u64,
         commit: bool,
     ) -> Result<Option<Pending>, GroupError> {
-        let decided = self.on_cell(group, false, |state, now| {
+        if group.is_empty() {
+            // Of which nothing can be staged.
+            return Ok(Some(Pending::concluded()));
+        }
+        let decided = self.on_cell(group, true, |state, now| {
             state.offsets.check()?;
             let book = &mut state.offsets.book;
             let decided = book.decide(producer, txn_seq, commit, now.wall_ms);
@@ -353,8 +358,7 @@ impl Offsets {
             };
             state.offsets.pending(prepared).map(Some)
         })?;
-        // A group that is not there has nothing staged.
-        decided.unwrap_or_else(|| Ok(Some(Pending::concluded())))
+        decided.unwrap_or(Err(GroupError::CoordinatorNotAvailable))
     }
 
     /// Decides on a group and puts it into the queue if there is something to read or write.

@@ -22,6 +22,10 @@ pub enum QueueFileError {
         /// The number of the one that was to be put.
         txn_seq: Option<u64>,
     },
+    /// The broker has not carried out yet what it was asked for before. What it need not do any
+    /// more was taken back; the rest is to be put when it has.
+    #[error("what the broker was asked for before comes first")]
+    Waits,
     /// It failed, or may have happened.
     #[error("marker queue: {0}")]
     Unavailable(String),
@@ -39,13 +43,14 @@ pub struct QueueName {
 }
 
 /// What became of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// It waits for the receiver.
     Queued,
-    /// The receiver has carried it out.
-    Done,
-    /// It is not there, or is damaged or another, which was reported: it is to be put again.
+    /// The receiver has carried out what this file asks for, which may be less.
+    Done(Box<MarkerQueueFile>),
+    /// It is not there, asks for something else, or is damaged or another, which was reported: it
+    /// is to be put again.
     Missing,
 }
 
@@ -62,7 +67,9 @@ pub struct Stray {
 
 /// `marker_queue/*`. Its futures are awaited in an io task only.
 pub trait QueueFiles: Send + Sync + Debug + 'static {
-    /// Puts an entry into a queue, over one of the same transaction; durable when it returns `Ok`.
+    /// Puts an entry into a queue, over one of the same decision; durable when it returns `Ok`. The
+    /// receiver renames whatever is there when it has carried out what it read: so an entry is
+    /// replaced only by one that asks for no more.
     fn put<'a>(
         &'a self,
         name: QueueName,
@@ -70,20 +77,16 @@ pub trait QueueFiles: Send + Sync + Debug + 'static {
     ) -> BoxFuture<'a, Result<(), QueueFileError>>;
     /// The entries of the own queue.
     fn received(&self) -> BoxFuture<'_, Result<Vec<Received>, QueueFileError>>;
-    /// Renames an entry of the own queue to its done file, durably; one without a number, which
-    /// nobody waits for, is removed.
-    fn done(
-        &self,
-        pid: ProducerId,
-        record_epoch: ProducerEpoch,
-        txn_seq: Option<u64>,
-    ) -> BoxFuture<'_, Result<(), QueueFileError>>;
-    /// What became of an entry.
-    fn look(
-        &self,
+    /// Renames an entry of the own queue that was carried out to its done file, durably; one
+    /// without a number, which nobody waits for, is removed. One that asks for more by now is left.
+    fn done<'a>(&'a self, one: &'a Received) -> BoxFuture<'a, Result<(), QueueFileError>>;
+    /// What became of an entry that is to ask for what `wanted` does. `txn_seq` is its number.
+    fn look<'a>(
+        &'a self,
         name: QueueName,
         txn_seq: u64,
-    ) -> BoxFuture<'_, Result<Standing, QueueFileError>>;
+        wanted: &'a MarkerQueueFile,
+    ) -> BoxFuture<'a, Result<Standing, QueueFileError>>;
     /// Removes a done file.
     fn remove_done(
         &self,

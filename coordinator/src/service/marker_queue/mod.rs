@@ -64,7 +64,7 @@ impl MarkerQueues {
     /// Puts an entry into the queue of a broker; durable when it returns.
     ///
     /// # Errors
-    /// See [`QueueFileError`].
+    /// See [`QueueFileError`]; [`QueueFileError::Waits`] passes when the broker has done its part.
     pub async fn put(&self, name: QueueName, entry: MarkerQueueFile) -> Result<(), QueueFileError> {
         self.run(async move |files| files.put(name, &entry).await)
             .await
@@ -86,17 +86,21 @@ impl MarkerQueues {
     /// # Errors
     /// See [`QueueFileError`]; it may be said all the same.
     pub async fn done(&self, one: &Received) -> Result<(), QueueFileError> {
-        let (pid, epoch, txn_seq) = (one.pid, one.record_epoch, one.file.txn_seq);
-        self.run(async move |files| files.done(pid, epoch, txn_seq).await)
-            .await
+        let one = one.clone();
+        self.run(async move |files| files.done(&one).await).await
     }
 
-    /// What became of an entry that was put into a queue.
+    /// What became of an entry that is to be in a queue.
     ///
     /// # Errors
     /// If it could not be looked at.
-    pub async fn look(&self, name: QueueName, txn_seq: u64) -> Result<Standing, QueueFileError> {
-        self.run(async move |files| files.look(name, txn_seq).await)
+    pub async fn look(
+        &self,
+        name: QueueName,
+        txn_seq: u64,
+        wanted: MarkerQueueFile,
+    ) -> Result<Standing, QueueFileError> {
+        self.run(async move |files| files.look(name, txn_seq, &wanted).await)
             .await
     }
 

@@ -12,6 +12,13 @@ use super::slot::Slot;
 use super::{SLOT_IDS_MAX, SlotCell, Txns};
 use crate::machine::txn::{self, Change, Ctx, Decision, END_WAIT_MS, Then, TxnEntry, TxnError};
 
+/// How long to wait before a decision that could not be carried out is tried again; twice as long
+/// each time, up to the second.
+const FINISH_AGAIN: Duration = Duration::from_millis(10);
+const FINISH_AGAIN_MAX: Duration = Duration::from_secs(1);
+/// How long the task that decided tries.
+const FINISH_FOR: Duration = Duration::from_secs(10);
+
 enum Step<R> {
     Answer(R),
     NeedsId,
@@ -98,7 +105,7 @@ impl Txns {
     /// An answer that rests on memory alone is an answer only of who still owns the slot: one that
     /// was taken over knows nothing of what came later, and would tell a client that a transaction
     /// has ended which is open.
-    async fn owned(&self, slot: &SlotCell) -> Result<(), TxnError> {
+    pub(super) async fn owned(&self, slot: &SlotCell) -> Result<(), TxnError> {
         let (waiter, owned) = oneshot::channel();
         {
             let mut state = slot.lock();
@@ -192,7 +199,7 @@ impl Txns {
                 Ok((txns, slot, id)) => {
                     let heard = done.send(Ok(()));
                     if finish {
-                        txns.finish(&slot, &id, false).await;
+                        txns.finish_soon(&slot, &id).await;
                     }
                     heard
                 }
@@ -202,6 +209,38 @@ impl Txns {
         };
         drop(self.shared.env.runtime.spawn("txn-effects", Box::pin(task)));
         wait.await.unwrap_or(Err(TxnError::NotCoordinator))
+    }
+
+    /// Carries a decision out behind its change. What fails for a moment is tried again soon, for
+    /// somebody waits for it; what lasts is left to the reconcile pass.
+    async fn finish_soon(self, slot: &SlotCell, id: &str) {
+        let clock = self.shared.env.clock.clone();
+        let end = clock.monotonic() + FINISH_FOR;
+        // The service may end meanwhile.
+        let weak = Arc::downgrade(&self.shared);
+        let (mut txns, mut pause) = (self, FINISH_AGAIN);
+        loop {
+            let finished = txns.finish(slot, id, false).await;
+            let is_left = slot.lock().is_unfinished(id);
+            let next = clock.monotonic() + pause;
+            match finished {
+                Err(error) if pause == FINISH_AGAIN => {
+                    tracing::warn!(%error, %id, "a transaction is decided and not finished yet");
+                }
+                Err(error) => tracing::debug!(%error, %id, "still not finished"),
+                Ok(()) => {}
+            }
+            if !is_left || next > end {
+                return;
+            }
+            drop(txns);
+            clock.sleep(pause).await;
+            pause = (pause * 2).min(FINISH_AGAIN_MAX);
+            match weak.upgrade() {
+                Some(shared) => txns = Self { shared },
+                None => return,
+            }
+        }
     }
 
     async fn publish(&self, fences: Vec<txn::Fence>) -> Result<(), TxnError> {

@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
-use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
+use store_adapter::ids::{BrokerId, ProducerEpoch};
 use uuid::Uuid;
 
 use super::ports::PortError;
+use super::slot::Slot;
 use super::{SlotCell, Txns};
 use crate::machine::txn::{
-    self, Change, Decision, Dispatch, Doomed, OwedEntry, Plan, Then, TxnEntry, TxnError,
+    self, Change, Decision, Dispatch, EntryName, OwedEntry, Plan, Then, TxnEntry, TxnError,
 };
+use crate::service::marker_queue::QueueName;
 use crate::volume::format::MarkerQueueFile;
 
 /// An entry that must be in the queue of a broker until it is confirmed.
@@ -26,6 +28,44 @@ pub struct OwedFile {
     pub file: MarkerQueueFile,
 }
 
+/// The decision of an id is being carried out. Whoever does may be dropped anywhere.
+struct Finishing<'a> {
+    slot: &'a SlotCell,
+    id: &'a str,
+}
+
+impl<'a> Finishing<'a> {
+    fn begin(slot: &'a SlotCell, id: &'a str) -> Option<Self> {
+        let begun = slot.lock().begin_finish(id);
+        begun.then_some(Self { slot, id })
+    }
+}
+
+impl Drop for Finishing<'_> {
+    fn drop(&mut self) {
+        self.slot.lock().end_finish(self.id);
+    }
+}
+
+fn seems_void(state: &Slot, name: QueueName, file: &MarkerQueueFile) -> bool {
+    let id = &file.transactional_id;
+    if state.check().is_err() || state.is_pending(id) {
+        return false;
+    }
+    let Some(entry) = state.entry(id) else {
+        return true;
+    };
+    let is = |pid, record_epoch, txn_seq| {
+        (pid, record_epoch, Some(txn_seq)) == (name.pid, name.record_epoch, file.txn_seq)
+    };
+    let about_to = txn::owed_by(entry)
+        .is_some_and(|decided| is(decided.pid, decided.record_epoch, decided.txn_seq));
+    let owes = entry.owed.iter().any(|owed| {
+        is(owed.producer_id, owed.record_epoch, owed.txn_seq) && owed.entries.contains_key(&name.to)
+    });
+    !about_to && !owes
+}
+
 impl Txns {
     /// Open transactions that are past their timeout at `now_ms`, ms since the Unix epoch.
     pub fn overdue(&self, now_ms: i64) -> Vec<Arc<str>> {
@@ -39,7 +79,7 @@ impl Txns {
 
     /// Ids that are owed something by other brokers.
     pub fn owed(&self) -> Vec<Arc<str>> {
-        self.select(TxnEntry::is_gated)
+        self.select(TxnEntry::owes)
     }
 
     /// Ids that nobody has used for `transactional.id.expiration.ms`.
@@ -78,7 +118,9 @@ impl Txns {
     /// Where the slot can't be answered for.
     pub async fn reconcile(&self, id: &str) -> Result<bool, TxnError> {
         let slot = self.slot(id)?;
-        self.finish(slot, &Arc::from(id), true).await;
+        if let Err(error) = self.finish(slot, id, true).await {
+            tracing::warn!(%error, %id, "a transaction is decided and not finished yet");
+        }
         let state = slot.lock();
         state.check()?;
         let entry = state.entry(id);
@@ -98,18 +140,19 @@ impl Txns {
         .await
     }
 
-    /// Drops what a broker has confirmed; whether it was owed. Only then may its done file go.
+    /// Drops what a broker has carried out, as its done file says; whether anything of it was owed.
+    /// Only then may the file go.
     ///
     /// # Errors
     /// Where the slot can't be answered for or written.
     pub async fn confirm(
         &self,
         id: &str,
-        broker: BrokerId,
-        done: &Doomed,
+        done: &EntryName,
         txn_seq: u64,
+        what: &OwedEntry,
     ) -> Result<bool, TxnError> {
-        self.amend(id, |entry| txn::confirm(entry, broker, done, txn_seq))
+        self.amend(id, |entry| txn::confirm(entry, done, txn_seq, what))
             .await
     }
 
@@ -164,27 +207,14 @@ impl Txns {
     }
 
     /// Whether a queue entry, or the done file of one, means nothing any more: its id is
-    /// coordinated here, and neither owed what it says nor about to be.
-    pub fn is_void(&self, broker: BrokerId, pid: ProducerId, file: &MarkerQueueFile) -> bool {
-        let id = &file.transactional_id;
-        let Ok(slot) = self.slot(id) else {
+    /// coordinated here, as the volume has it, and neither owed what it says nor about to be.
+    pub async fn is_void(&self, name: QueueName, file: &MarkerQueueFile) -> bool {
+        let Ok(slot) = self.slot(&file.transactional_id) else {
             return false;
         };
-        let state = slot.lock();
-        if state.check().is_err() || state.is_pending(id) {
-            return false;
-        }
-        let Some(entry) = state.entry(id) else {
-            return true;
-        };
-        let prepared = entry.state.prepared().is_some();
-        let about_to = prepared && entry.pid == pid && Some(entry.txn_seq) == file.txn_seq;
-        let owes = entry.owed.iter().any(|owed| {
-            owed.producer_id == pid
-                && Some(owed.txn_seq) == file.txn_seq
-                && owed.entries.contains_key(&broker)
-        });
-        !about_to && !owes
+        let void = seems_void(&slot.lock(), name, file);
+        // Of what was owed since another took over nothing is known here.
+        void && self.owned(slot).await.is_ok()
     }
 
     async fn amend(
@@ -209,15 +239,18 @@ impl Txns {
         }
     }
 
-    /// Carries a decision out; one at a time for each id. What fails is tried by the next pass.
-    pub(super) async fn finish(&self, slot: &SlotCell, id: &Arc<str>, again: bool) {
-        if !slot.lock().begin_finish(id) {
-            return;
-        }
-        if let Err(error) = self.carry_out(slot, id, again).await {
-            tracing::warn!(%error, %id, "a transaction is decided and not finished yet");
-        }
-        slot.lock().end_finish(id);
+    /// Carries a decision out, as far as can be now; one at a time for each id: nothing while
+    /// somebody else does.
+    pub(super) async fn finish(
+        &self,
+        slot: &SlotCell,
+        id: &str,
+        again: bool,
+    ) -> Result<(), PortError> {
+        let Some(_finishing) = Finishing::begin(slot, id) else {
+            return Ok(());
+        };
+        self.carry_out(slot, id, again).await
     }
 
     async fn carry_out(&self, slot: &SlotCell, id: &str, again: bool) -> Result<(), PortError> {

@@ -13,7 +13,7 @@ use store_adapter::ids::OwnerEpoch;
 use tokio::sync::{oneshot, watch};
 
 use super::files::SlotFileError;
-use crate::machine::txn::{Change, TxnEntry, TxnError};
+use crate::machine::txn::{Change, TxnEntry, TxnError, TxnState};
 use crate::slot_hash::fnv1a32;
 use crate::volume::format::{Extra, Format, TxnEntryFile, TxnSlotFile};
 
@@ -146,8 +146,13 @@ impl Slot {
         let room = room(id);
         let after = encoded.as_ref().map_or(0, Bytes::len);
         let bytes = self.bytes + after + room;
+        // What has begun can be ended: that adds little, and is never refused.
+        let next = change.next.as_ref();
+        let begins =
+            next.is_some_and(|next| matches!(next.state, TxnState::Empty | TxnState::Ongoing));
         // Half of what can be read: changes that are pending at once are not counted together.
-        if after > before && u64::try_from(bytes).unwrap_or(u64::MAX) > TxnSlotFile::LEN_MAX / 2 {
+        let full = u64::try_from(bytes).unwrap_or(u64::MAX) > TxnSlotFile::LEN_MAX / 2;
+        if begins && after > before && full {
             return Err(TxnError::CoordinatorNotAvailable);
         }
         let cell = self.cells.entry(id.clone()).or_default();
@@ -172,6 +177,16 @@ impl Slot {
         self.soft = true;
         self.tell();
         Ok(())
+    }
+
+    /// Whether a decision of an id may still have to be carried out here.
+    pub(super) fn is_unfinished(&self, id: &str) -> bool {
+        match self.check() {
+            Ok(()) => self
+                .entry(id)
+                .is_some_and(|it| it.state.prepared().is_some()),
+            Err(error) => error == TxnError::CoordinatorLoading,
+        }
     }
 
     /// Marks that somebody carries the decision of an id out; `false` if somebody does already.

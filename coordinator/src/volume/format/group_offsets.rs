@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 use uuid::Uuid;
 
@@ -216,9 +217,9 @@ impl GroupOffsetsFile {
         file.offsets = Some(offsets);
         file.fence.clone_from(&kept.fence);
         file.seq = Some(table.next_seq());
-        file.staged = table
-            .staged()
-            .iter()
+        let staged = table.staged().iter();
+        file.staged = staged
+            .filter(|_| !planted(Fault::StagedInMemory))
             .map(|(id, txn)| staged_entry(*id, txn))
             .collect();
         let applied = table.applied().iter();

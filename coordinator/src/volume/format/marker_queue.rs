@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::txn_slot::{TopicPartitionsEntry, ids, list};
+use super::txn_slot::{TopicPartitionsEntry, group_set, ids, list, names, sets};
 use super::{Extra, Format, FormatError};
 use crate::machine::txn::{Owed, OwedEntry};
 
@@ -67,10 +67,44 @@ impl MarkerQueueFile {
             extra: Extra::new(),
         }
     }
+
+    /// Whether both say how the same transaction ended. What they ask for may differ.
+    pub fn is_same_decision(&self, other: &Self) -> bool {
+        self.transactional_id == other.transactional_id
+            && self.producer_id == other.producer_id
+            && self.producer_epoch == other.producer_epoch
+            && self.commit == other.commit
+            && self.txn_seq == other.txn_seq
+    }
+
+    /// What is asked for.
+    pub fn asked(&self) -> OwedEntry {
+        let mut partitions = sets(self.partitions.clone());
+        partitions.retain(|_, numbers| !numbers.is_empty());
+        let mut topic_ids = names(self.topic_ids.clone());
+        topic_ids.retain(|topic, _| partitions.contains_key(topic));
+        OwedEntry {
+            partitions,
+            topic_ids,
+            groups: group_set(self.groups.clone()),
+        }
+    }
+
+    /// The same decision, and nothing but `asked` asked for.
+    #[must_use]
+    pub fn asking(&self, asked: &OwedEntry) -> Self {
+        Self {
+            partitions: list(&asked.partitions),
+            topic_ids: ids(&asked.topic_ids),
+            groups: asked.groups.iter().map(ToString::to_string).collect(),
+            ..self.clone()
+        }
+    }
 }
 
 impl Format for MarkerQueueFile {
-    const LEN_MAX: u64 = 16 << 20;
+    // All that a transaction may have, with the names of its groups.
+    const LEN_MAX: u64 = 64 << 20;
 
     fn check(&self) -> Result<(), FormatError> {
         let mut partitions = self.partitions.iter().flat_map(|topic| &topic.partitions);

@@ -1,27 +1,23 @@
-//! Reading and writing what a group needs: its description, committed offsets, ends of logs.
+//! Reading and writing what a group needs: its description, committed offsets.
 
 use std::collections::BTreeMap;
 
 use kafka_protocol::messages::describe_groups_response::DescribedGroup;
-use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use kafka_protocol::messages::{
-    BrokerId, DescribeGroupsRequest, GroupId, ListOffsetsRequest, OffsetCommitRequest,
-    OffsetFetchRequest, OffsetFetchResponse, TopicName,
+    DescribeGroupsRequest, GroupId, OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse,
+    TopicName,
 };
 
 use super::super::client::{Client, Key};
+pub(super) use super::super::ends::{EARLIEST, LATEST, at};
 use super::super::output::{Failure, check};
 pub(super) use super::super::topics::{Place, leaders};
 use super::text;
 
-/// ListOffsets timestamp: the end of the log.
-pub(super) const LATEST: i64 = -1;
-/// ListOffsets timestamp: its start.
-pub(super) const EARLIEST: i64 = -2;
 /// GROUP_ID_NOT_FOUND, as DescribeGroups v6 says it.
 const NOT_FOUND: i16 = 69;
 /// Versions by which topics have names: later ones have ids.
@@ -105,53 +101,6 @@ pub(super) async fn committed(
 fn fetch_code(answer: &OffsetFetchResponse) -> i16 {
     let group = answer.groups.first().map(|group| group.error_code);
     group.unwrap_or(answer.error_code)
-}
-
-/// The offset at a time (or [`EARLIEST`], [`LATEST`]) of each place; `None` where no record is so
-/// late.
-pub(super) async fn at(
-    client: &mut Client,
-    leaders: &BTreeMap<Place, String>,
-    places: impl IntoIterator<Item = &Place>,
-    timestamp: i64,
-) -> Result<BTreeMap<Place, Option<i64>>, Failure> {
-    let mut by_leader: BTreeMap<&str, BTreeMap<&str, Vec<ListOffsetsPartition>>> = BTreeMap::new();
-    for place in places {
-        let leader = leaders
-            .get(place)
-            .ok_or_else(|| Failure::Refused(format!("{}-{} has no leader", place.0, place.1)))?;
-        let topics = by_leader.entry(leader).or_default();
-        topics.entry(&place.0).or_default().push(
-            ListOffsetsPartition::default()
-                .with_partition_index(place.1)
-                .with_current_leader_epoch(-1)
-                .with_timestamp(timestamp),
-        );
-    }
-    let mut found = BTreeMap::new();
-    for (leader, topics) in by_leader {
-        let topics: Vec<ListOffsetsTopic> = topics
-            .into_iter()
-            .map(|(name, partitions)| {
-                ListOffsetsTopic::default()
-                    .with_name(TopicName(text(name)))
-                    .with_partitions(partitions)
-            })
-            .collect();
-        let request = ListOffsetsRequest::default()
-            .with_replica_id(BrokerId(-1))
-            .with_topics(topics);
-        let answer = client.call(Some(leader), |_| request).await?;
-        for topic in &answer.topics {
-            for p in &topic.partitions {
-                let name = topic.name.as_str();
-                check(p.error_code, || format!("{name}-{}", p.partition_index))?;
-                let place = (name.to_owned(), p.partition_index);
-                found.insert(place, (p.offset >= 0).then_some(p.offset));
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// Commits offsets for a group without members.

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use store_adapter::journal::Finding;
 
-use super::super::output::{Failure, Format};
+use super::super::output::{Failure, Format, document};
 use super::Opened;
 use super::dump::snapshot_findings;
 
@@ -38,7 +38,7 @@ impl Check {
         }
         findings.extend(snapshot_findings(opened).await);
         let text = match self.format {
-            Format::Json => {
+            Format::Json | Format::Jsonl | Format::Yaml => {
                 let findings = findings.iter();
                 let shown = json!({
                     "shards": opened.shards.len() + opened.refused.len(),
@@ -50,9 +50,9 @@ impl Check {
                         .map(|one| json!({ "path": one.path, "what": one.what }))
                         .collect::<Vec<_>>(),
                 });
-                format!("{shown:#}\n")
+                document(&shown, self.format)
             }
-            Format::Table => {
+            Format::Table | Format::Wide => {
                 let mut text = format!("{files} files, {bytes} bytes, {logs} logs");
                 text.push_str(if self.deep {
                     ", every byte read\n"

@@ -1,7 +1,5 @@
 //! Batches and records as JSON.
 
-use std::fmt::Write as _;
-
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use store_adapter::batch::{BatchHeader, HEADER_LEN};
@@ -10,21 +8,7 @@ use store_adapter::control::EndTxnMarker;
 use store_adapter::records::{Record, Records};
 use store_adapter::store::StoredBatch;
 
-/// Puts bytes in: text as it is, anything else in hexadecimal under a name that says so.
-fn put(into: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
-    match bytes.map(std::str::from_utf8) {
-        None => drop(into.insert(name.to_owned(), Value::Null)),
-        Some(Ok(text)) => drop(into.insert(name.to_owned(), text.into())),
-        Some(Err(_)) => {
-            let mut hex = String::new();
-            for byte in bytes.unwrap_or_default() {
-                // Writing to a string does not fail.
-                write!(hex, "{byte:02x}").unwrap_or_default();
-            }
-            into.insert(format!("{name}Hex"), hex.into());
-        }
-    }
-}
+use super::super::bytes::put;
 
 fn record(header: &BatchHeader, found: &Record<'_>) -> Value {
     let mut shown = Map::new();

@@ -162,3 +162,22 @@ fn an_element_takes_at_most_128_times_its_bytes() {
         }
     }
 }
+
+#[test]
+fn no_array_is_left_out() {
+    let others = of_transactions().into_iter().chain(admin::elements());
+    let known: Vec<_> = elements().into_iter().chain(others).collect();
+    let mut missing = Vec::new();
+    for place in super::super::crowds::places() {
+        let element = format!("{:?}", place.element);
+        let listed = known
+            .iter()
+            .any(|(key, kind, _)| *key == place.key && format!("{kind:?}") == element);
+        // A number takes its own bytes, and a string is listed once for all.
+        let plain = matches!(place.element, Kind::Fixed(_) | Kind::String);
+        if !listed && !plain {
+            missing.push(format!("api {}: array of {element:.60}", place.key));
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}

@@ -7,11 +7,12 @@ use super::super::check::{Failure, Log, read_log};
 use super::super::clients::{Client, Target};
 use super::super::history::{Place, RecordId};
 use super::super::net::Connection;
+use super::inspect::inspect;
 use super::reader::{committed, look};
 use super::{MARK, Txn, TxnLedger, Wish};
 
 /// How often a question is asked again while something is not decided: 100 ms apart.
-const TRIES: u32 = 600;
+pub(super) const TRIES: u32 = 600;
 
 /// Checks every transaction of the run against the logs.
 pub(crate) async fn check(
@@ -42,7 +43,7 @@ pub(crate) async fn check(
     for id in 0..ids {
         offsets(client, ledger, on, id, &outcomes).await?;
     }
-    Ok(())
+    inspect(client, ledger, on, ids).await
 }
 
 /// The whole log, once nothing in it is undecided.

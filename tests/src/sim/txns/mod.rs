@@ -6,6 +6,7 @@
 //! came from.
 
 mod check;
+mod inspect;
 mod reader;
 mod transactor;
 
@@ -18,6 +19,7 @@ pub(crate) use self::reader::CommittedReader;
 pub(crate) use self::transactor::Transactor;
 use super::clients::Client;
 use super::history::{Place, RecordId};
+use super::plan::Plan;
 
 /// Set in the session of every record of a transaction.
 const MARK: u32 = 1 << 31;
@@ -54,6 +56,8 @@ struct Inner {
     producers: BTreeMap<i64, u32>,
     /// Producer ids and epochs that began a session.
     sessions: BTreeSet<(i64, i16)>,
+    /// The highest committed offset that was seen, by id.
+    offsets: BTreeMap<u32, i64>,
     /// The highest last stable offset that anybody was told.
     stable: BTreeMap<Place, i64>,
     read: u64,
@@ -61,13 +65,25 @@ struct Inner {
 }
 
 /// What became of transactions, as far as clients were told.
-#[derive(Debug, Default)]
-pub(crate) struct TxnLedger(Mutex<Inner>);
+#[derive(Debug)]
+pub(crate) struct TxnLedger {
+    inner: Mutex<Inner>,
+    /// The end of a transaction may be answered before another broker has carried it out.
+    queues: bool,
+}
 
 impl TxnLedger {
+    /// An empty one.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            inner: Mutex::default(),
+            queues: !plan.pair.is_empty(),
+        }
+    }
+
     /// What was done, in numbers.
     pub(crate) fn summary(&self) -> String {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         let of = |wish: Wish| inner.txns.iter().filter(move |txn| txn.wish == wish);
         format!(
             "{} transactions ({} committed, {} aborted, {} sessions), {} records read committed, \
@@ -83,7 +99,7 @@ impl TxnLedger {
 
     /// A session of a transactional id began.
     fn session(&self, client: &Client, id: u32, producer: (i64, i16)) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let fresh = !inner.producers.contains_key(&producer.0);
         let of = *inner.producers.entry(producer.0).or_insert(id);
         let twice = !inner.sessions.insert(producer);
@@ -99,7 +115,7 @@ impl TxnLedger {
 
     /// A producer id that an answer to EndTxn brought.
     fn rotated(&self, client: &Client, id: u32, producer: i64) {
-        let before = self.0.lock().producers.insert(producer, id);
+        let before = self.inner.lock().producers.insert(producer, id);
         match before {
             None => drop(client.history.session(producer)),
             Some(of) if of != id => {
@@ -110,8 +126,18 @@ impl TxnLedger {
         }
     }
 
+    /// Transactional ids that have begun a session.
+    fn began(&self) -> BTreeSet<String> {
+        self.inner
+            .lock()
+            .producers
+            .values()
+            .map(|id| name(*id))
+            .collect()
+    }
+
     fn begin(&self, id: u32) -> u32 {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         inner.txns.push(Txn {
             id,
             wish: Wish::Nothing,
@@ -125,19 +151,22 @@ impl TxnLedger {
 
     fn change(&self, number: u32, change: impl FnOnce(&mut Txn)) {
         let index = usize::try_from(number).unwrap_or(0).saturating_sub(1);
-        if let Some(txn) = self.0.lock().txns.get_mut(index) {
+        if let Some(txn) = self.inner.lock().txns.get_mut(index) {
             change(txn);
         }
     }
 
     fn get(&self, number: u32) -> Option<Txn> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        self.0.lock().txns.get(index).cloned()
+        self.inner.lock().txns.get(index).cloned()
     }
 
     /// The last transaction of an id whose offset is surely committed.
     fn committed_offset(&self, id: u32) -> i64 {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
+        if self.queues {
+            return inner.offsets.get(&id).copied().unwrap_or(-1);
+        }
         let committed = (1_i64..).zip(&inner.txns).filter(|(_, txn)| {
             txn.id == id && txn.wish == Wish::Commit && txn.answered && txn.offset
         });
@@ -147,7 +176,7 @@ impl TxnLedger {
     /// A record was shown as committed.
     fn shown(&self, client: &Client, offset: i64, record: RecordId) {
         let txn = self.get(record.session & !MARK);
-        self.0.lock().read += 1;
+        self.inner.lock().read += 1;
         if record.session & MARK == 0 || txn.as_ref().is_none_or(|txn| txn.wish != Wish::Commit) {
             let what = format!("{record:?} at {offset} was shown as committed, of {txn:?}");
             client.history.violation(&what);
@@ -156,7 +185,7 @@ impl TxnLedger {
 
     /// A last stable offset was told by the newest instance.
     fn stable(&self, client: &Client, place: Place, offset: i64) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let known = inner.stable.entry(place).or_insert(0);
         let before = *known;
         *known = before.max(offset);
@@ -169,7 +198,12 @@ impl TxnLedger {
 
     /// Judges a committed offset of the group of `id`; `least` is from before it was asked for.
     fn offset_seen(&self, client: &Client, id: u32, least: i64, offset: i64) {
-        self.0.lock().looks += 1;
+        {
+            let mut inner = self.inner.lock();
+            inner.looks += 1;
+            let highest = inner.offsets.entry(id).or_insert(-1);
+            *highest = offset.max(*highest);
+        }
         let number = u32::try_from(offset).unwrap_or(0);
         let right = match self.get(number) {
             None => offset == -1,
@@ -193,6 +227,6 @@ pub(crate) fn is_topic(name: &str) -> bool {
 }
 
 /// The name of a transactional id, and of its group.
-fn name(id: u32) -> String {
+pub(crate) fn name(id: u32) -> String {
     format!("txn-{id}")
 }

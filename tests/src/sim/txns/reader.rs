@@ -13,7 +13,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::super::clients::{Client, ReadBatch, Target, read_batches};
 use super::super::history::{Place, RecordId};
-use super::super::net::Connection;
+use super::super::net::{Connection, Duty};
 use super::super::reader::{contiguous, fetch_request};
 use super::{TxnLedger, name};
 use crate::raw::ops::topic_name;
@@ -86,8 +86,11 @@ impl CommittedReader {
             let least = self.ledger.committed_offset(id);
             look(&self.client, &self.ledger, connection, &self.on, id, least).await?;
         }
-        let newest = || self.client.net.current() == Some(connection.server);
-        let trusted = newest();
+        let newest = |place: Place| {
+            let net = &self.client.net;
+            net.answers_for(connection.server, &Duty::Partition(place))
+        };
+        let trusted: BTreeSet<Place> = offsets.keys().copied().filter(|p| newest(*p)).collect();
         let request = fetch_request(offsets, 0, -1, 1, 200);
         let ApiResponse::Fetch(reply) = self.client.ask(connection, request, 13).await? else {
             self.client.history.violation("another answer to Fetch");
@@ -101,7 +104,7 @@ impl CommittedReader {
                 None => match self.take(place, *offset, partition) {
                     Ok(next) => {
                         *offset = next;
-                        if trusted && newest() {
+                        if trusted.contains(&place) && newest(place) {
                             let stable = partition.last_stable_offset;
                             self.ledger.stable(&self.client, place, stable);
                         }
@@ -109,7 +112,11 @@ impl CommittedReader {
                     Err(why) => self.client.history.violation(&why),
                 },
                 Some(error) if error.is_retriable() => well = false,
-                Some(ResponseError::OffsetOutOfRange) if !trusted || !newest() => well = false,
+                Some(ResponseError::OffsetOutOfRange)
+                    if !trusted.contains(&place) || !newest(place) =>
+                {
+                    well = false;
+                }
                 Some(error) => {
                     let what = format!("a read of {place:?} from {offset} got {error:?}");
                     self.client.history.violation(&what);
@@ -153,7 +160,8 @@ pub(super) async fn look(
         .with_group_id(GroupId(StrBytes::from_string(name(id))))
         .with_topics(Some(vec![topic]))
         .with_require_stable(stable);
-    let newest = || client.net.current() == Some(connection.server);
+    let duty = Duty::Group(name(id));
+    let newest = || client.net.answers_for(connection.server, &duty);
     let trusted = newest();
     let request = ApiRequest::OffsetFetch(Box::new(request));
     let ApiResponse::OffsetFetch(answer) = client.ask(connection, request, 7).await? else {

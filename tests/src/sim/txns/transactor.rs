@@ -133,7 +133,7 @@ impl Transactor {
                     .violation("an answer to another request"),
                 None => {}
             }
-            *session.connection(api) = self.client.connect().await;
+            *session.connection(api) = self.client.connect_elsewhere(Some(server)).await;
         }
     }
 

@@ -2,11 +2,13 @@
 
 use tests::raw::ops;
 
-use super::reading::{aborted, committed, open};
-use super::{TV1, finish, send};
-use crate::kit::{P, Target, end_of, on_kafka};
+use super::reading::{aborted, bases, committed, fetch, latest, open};
+use super::{TV1, batch, finish, send};
+use crate::kit::{P, Target, codes, end_of, now_ms, on_kafka, produce_request};
 use crate::reading::partitions;
-use crate::txn_apis::{await_state, connect, end};
+use crate::txn_apis::{
+    add, await_state, begin, connect, describe, end, id_of, init_by, init_request,
+};
 
 #[tokio::test]
 async fn after_kill_9_readers_see_what_they_saw() {
@@ -63,4 +65,85 @@ async fn after_kill_9_readers_see_what_they_saw() {
     let once = on_kafka() || end == 5;
     assert!(once, "the log ends at {end}");
     target.log_is_clean(&[]);
+}
+
+#[tokio::test]
+async fn t46_what_was_not_decided_before_a_kill_goes_on_or_times_out() {
+    let reaps = "transaction.abort.timed.out.transaction.cleanup.interval.ms";
+    let target = Target::start(&[(reaps, "100")]);
+    target.with_topic("t46", 1).await;
+    let mut client = connect(&target, "t46").await;
+    // Kafka starts so slowly.
+    let timeout_ms = if on_kafka() { 40_000 } else { 3_000 };
+    let request = init_request("t46", (-1, -1)).with_transaction_timeout_ms(timeout_ms);
+    let (code, pid, epoch) = init_by(&mut client, &request, 4).await;
+    assert_eq!((code, epoch), (0, 0));
+    let of = [("t46", &[0][..])];
+    assert_eq!(add(&mut client, "t46", (pid, 0), &of, 3).await, [0]);
+    let sent = send(&mut client, "t46", "t46", P(pid, 0, 0, 1), TV1).await;
+    assert_eq!(sent, (0, 0));
+    target.kill_and_restart();
+    client = connect(&target, "t46").await;
+    let found = describe(&mut client, "t46").await;
+    if now_ms() < found.transaction_start_time_ms + i64::from(timeout_ms) {
+        assert_eq!(found.transaction_state.as_str(), "Ongoing");
+    }
+    let aborted_by_time = await_state(&mut client, "t46", "CompleteAbort").await;
+    let session = (
+        aborted_by_time.producer_id.0,
+        aborted_by_time.producer_epoch,
+    );
+    assert_eq!(session, (pid, 1));
+    ops::await_topic(&mut client, "t46", 1).await.unwrap();
+    let seen = fetch(&mut client, &committed("t46", 0)).await;
+    assert_eq!(
+        (bases(&seen), aborted(&seen)),
+        (vec![0, 1], Some(vec![(pid, 0)]))
+    );
+    assert_eq!(end(&mut client, "t46", (pid, 0), true, 3).await.0, 90);
+}
+
+#[tokio::test]
+async fn t47_what_was_decided_before_a_kill_reaches_every_partition() {
+    const PARTITIONS: i32 = 40;
+    let target = Target::start(&[]);
+    target.with_topic("t47", PARTITIONS).await;
+    let mut client = connect(&target, "t47").await;
+    let (pid, epoch) = begin(&mut client, "t47").await;
+    let numbers: Vec<i32> = (0..PARTITIONS).collect();
+    let of = [("t47", &numbers[..])];
+    let added = add(&mut client, "t47", (pid, epoch), &of, 3).await;
+    assert!(added.iter().all(|code| *code == 0), "{added:?}");
+    let data: Vec<_> = numbers
+        .iter()
+        .map(|number| (*number, Some(batch(P(pid, epoch, 0, 1)))))
+        .collect();
+    let mut request = produce_request("t47", &data);
+    request.transactional_id = Some(id_of("t47"));
+    let sent = codes(&client.call(&request, TV1).await.unwrap());
+    assert!(sent.iter().all(|code| *code == 0), "{sent:?}");
+    assert_eq!(end(&mut client, "t47", (pid, epoch), true, 3).await.0, 0);
+    // Kafka has hardly begun to write markers, and of ours the end of the transaction is not
+    // written: whoever starts does it all again.
+    target.kill_and_restart();
+    client = connect(&target, "t47").await;
+    await_state(&mut client, "t47", "CompleteCommit").await;
+    ops::await_topic(&mut client, "t47", PARTITIONS)
+        .await
+        .unwrap();
+    let ends = ops::list_offsets(&mut client, "t47", PARTITIONS, ops::LATEST);
+    for (number, end) in ends.await.unwrap().into_iter().enumerate() {
+        // A second marker changes nothing; ours is not written twice.
+        let once = end == 2 || (on_kafka() && end == 3);
+        assert!(once, "partition {number} ends at {end}");
+    }
+    assert_eq!(
+        latest(&mut client, "t47", 1).await,
+        end_of(&mut client, "t47").await
+    );
+    let seen = fetch(&mut client, &committed("t47", 0)).await;
+    assert_eq!(
+        (bases(&seen)[..2].to_vec(), aborted(&seen)),
+        (vec![0, 1], Some(vec![]))
+    );
 }

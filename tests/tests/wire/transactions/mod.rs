@@ -1,6 +1,7 @@
 //! Transactions in partitions: who may open one, what markers do, what readers see.
 
 mod crashes;
+mod held;
 mod reading;
 mod verification;
 

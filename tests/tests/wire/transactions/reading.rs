@@ -32,7 +32,7 @@ pub(super) fn committed(topic: &str, offset: i64) -> FetchRequest {
     fetch_request(topic, &[(0, offset)]).with_isolation_level(1)
 }
 
-async fn fetch(client: &mut RawClient, request: &FetchRequest) -> PartitionData {
+pub(super) async fn fetch(client: &mut RawClient, request: &FetchRequest) -> PartitionData {
     let response = client.call(request, VERSION).await.unwrap();
     let answer = partitions(&response).remove(0);
     assert_eq!(answer.error_code, 0);
@@ -40,7 +40,7 @@ async fn fetch(client: &mut RawClient, request: &FetchRequest) -> PartitionData 
 }
 
 /// Base offsets of the batches of an answer.
-fn bases(answer: &PartitionData) -> Vec<i64> {
+pub(super) fn bases(answer: &PartitionData) -> Vec<i64> {
     let (bytes, mut rest) = (records(answer), 0);
     let mut bases = Vec::new();
     while let Some(head) = bytes.get(rest..rest + 12) {
@@ -62,7 +62,7 @@ pub(super) fn aborted(answer: &PartitionData) -> Option<Vec<(i64, i64)>> {
     Some(listed)
 }
 
-async fn latest(client: &mut RawClient, topic: &str, isolation: i8) -> i64 {
+pub(super) async fn latest(client: &mut RawClient, topic: &str, isolation: i8) -> i64 {
     let partition = ListOffsetsPartition::default()
         .with_current_leader_epoch(-1)
         .with_timestamp(ops::LATEST);

@@ -1,5 +1,8 @@
 //! EndTxn, in both dialects.
 
+use kafka_protocol::messages::EndTxnRequest;
+use tests::raw::RawClient;
+
 use super::{add, await_state, begin, connect, describe, end, end_request};
 use crate::kit::{Target, differs};
 
@@ -117,6 +120,38 @@ async fn t23_to_t26_the_epoch_grows_in_the_second_dialect() {
     );
 }
 
+/// Codes of requests that are sent before the first is answered.
+async fn pipelined(client: &mut RawClient, requests: &[EndTxnRequest], version: i16) -> Vec<i16> {
+    for request in requests {
+        client.send(request, version).await.unwrap();
+    }
+    let mut codes = Vec::new();
+    for _ in requests {
+        let (_, answer) = client.receive::<EndTxnRequest>(version).await.unwrap();
+        codes.push(answer.error_code);
+    }
+    codes
+}
+
+#[tokio::test]
+async fn t22_a_repeat_of_an_abort_waits_for_the_first() {
+    let target = Target::shared();
+    target.with_topic("t22", 4).await;
+    let mut client = connect(&target, "t22").await;
+    let session = begin(&mut client, "t22").await;
+    let of = [("t22", &[0, 1, 2, 3][..])];
+    assert_eq!(add(&mut client, "t22", session, &of, 3).await, [0; 4]);
+    let abort = end_request("t22", session, false);
+    let commit = end_request("t22", session, true);
+    let codes = pipelined(&mut client, &[abort.clone(), abort, commit], 3).await;
+    assert_eq!(codes[0], 0);
+    let allowed = differs("end-waits", vec![0, 51], vec![0]);
+    assert!(allowed.contains(&codes[1]), "{codes:?}");
+    // Never 0: 48 if the markers are written by then.
+    assert!([48, 51].contains(&codes[2]), "{codes:?}");
+    await_state(&mut client, "t22", "CompleteAbort").await;
+}
+
 #[tokio::test]
 async fn t25_a_repeat_waits_for_the_answer_of_the_first() {
     let target = Target::shared();
@@ -125,21 +160,13 @@ async fn t25_a_repeat_waits_for_the_answer_of_the_first() {
     let session = begin(&mut client, "t25").await;
     let of = [("t25", &[0, 1, 2, 3][..])];
     assert_eq!(add(&mut client, "t25", session, &of, 3).await, [0; 4]);
-    let request = end_request("t25", session, true);
-    for _ in 0..2 {
-        client.send(&request, 5).await.unwrap();
-    }
-    let mut codes = Vec::new();
-    for _ in 0..2 {
-        let (_, answer) = client
-            .receive::<kafka_protocol::messages::EndTxnRequest>(5)
-            .await
-            .unwrap();
-        codes.push(answer.error_code);
-    }
+    let commit = end_request("t25", session, true);
+    let abort = end_request("t25", session, false);
+    let codes = pipelined(&mut client, &[commit.clone(), commit, abort], 5).await;
     assert_eq!(codes[0], 0);
     // Kafka has the client come again until the markers are written; when they are, it is 0 too.
     let allowed = differs("end-waits", vec![0, 51], vec![0]);
     assert!(allowed.contains(&codes[1]), "{codes:?}");
+    assert!([48, 51].contains(&codes[2]), "{codes:?}");
     await_state(&mut client, "t25", "CompleteCommit").await;
 }

@@ -4,10 +4,10 @@ use kafka_protocol::messages::write_txn_markers_request::{
     WritableTxnMarker, WritableTxnMarkerTopic,
 };
 use kafka_protocol::messages::{ProducerId, WriteTxnMarkersRequest};
-use tests::raw::{RawClient, ops};
+use tests::raw::{RawClient, decode_response, ops};
 
-use super::Session;
-use crate::kit::Target;
+use super::{Session, add, begin, connect, describe, end};
+use crate::kit::{P, Target, codes, differs, produce_request};
 
 /// Codes of partitions of one topic.
 async fn abort(
@@ -43,6 +43,58 @@ async fn markers_of_partitions_that_are_not_there() {
     let none = WriteTxnMarkersRequest::default();
     let answer = client.call(&none, 1).await.unwrap();
     assert_eq!(answer.markers.len(), 0);
+}
+
+/// A WriteTxnMarkers of version 2 in bytes: a marker of a coordinator that raises the epoch with
+/// every transaction. No schema that we have knows it.
+fn marker_of_the_second_dialect(topic: &str, session: Session, commit: bool) -> Vec<u8> {
+    let mut body = vec![0, 27, 0, 2, 0, 0, 0, 41];
+    // No client id, no tags; one marker.
+    body.extend([0xff, 0xff, 0, 2]);
+    body.extend(session.0.to_be_bytes());
+    body.extend(session.1.to_be_bytes());
+    body.push(u8::from(commit));
+    // One topic with partition 0.
+    body.push(2);
+    body.push(u8::try_from(topic.len() + 1).unwrap());
+    body.extend(topic.as_bytes());
+    body.extend([2, 0, 0, 0, 0, 0]);
+    // Coordinator epoch 0, the version of the transaction, and no tags anywhere.
+    body.extend([0, 0, 0, 0, 2, 0, 0]);
+    body
+}
+
+#[tokio::test]
+async fn t41_a_marker_of_the_second_dialect_must_raise_the_epoch() {
+    let target = Target::shared();
+    target.with_topic("t41", 1).await;
+    let mut client = connect(&target, "t41").await;
+    begin(&mut client, "t41").await;
+    begin(&mut client, "t41").await;
+    let (pid, epoch) = begin(&mut client, "t41").await;
+    assert_eq!(epoch, 2);
+    let of = [("t41", &[0][..])];
+    assert_eq!(add(&mut client, "t41", (pid, 2), &of, 3).await, [0]);
+    let mut spec = P(pid, 2, 0, 1).spec();
+    spec.attributes = 0x10;
+    let mut request = produce_request("t41", &[(0, Some(spec.build()))]);
+    request.transactional_id = Some(super::id_of("t41"));
+    assert_eq!(codes(&client.call(&request, 9).await.unwrap()), [0]);
+    for commit in [false, true] {
+        let mut other = target.connect().await;
+        let bytes = marker_of_the_second_dialect("t41", (pid, 2), commit);
+        other.send_frame(&bytes).await.unwrap();
+        let answer = other.receive_frame().await.unwrap();
+        let code = answer.map(|frame| {
+            let (_, answer) = decode_response::<WriteTxnMarkersRequest>(frame, 1).unwrap();
+            answer.markers[0].topics[0].partitions[0].error_code
+        });
+        assert_eq!(code, differs("newer-schemas", Some(47), None));
+        let open = describe(&mut client, "t41").await;
+        assert_eq!(open.transaction_state.as_str(), "Ongoing");
+        assert_eq!(crate::kit::end_of(&mut client, "t41").await, 1);
+    }
+    assert_eq!(end(&mut client, "t41", (pid, 2), true, 3).await.0, 0);
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ pub(crate) async fn connect(target: &Target, id: &str) -> RawClient {
     panic!("no coordinator for {id}");
 }
 
-fn init_request(id: &str, claim: Session) -> InitProducerIdRequest {
+pub(crate) fn init_request(id: &str, claim: Session) -> InitProducerIdRequest {
     InitProducerIdRequest::default()
         .with_transactional_id(Some(id_of(id)))
         .with_transaction_timeout_ms(60_000)
@@ -65,7 +65,7 @@ async fn init(client: &mut RawClient, id: &str, claim: Session, v: i16) -> (i16,
     init_by(client, &init_request(id, claim), v).await
 }
 
-async fn init_by(
+pub(crate) async fn init_by(
     client: &mut RawClient,
     request: &InitProducerIdRequest,
     v: i16,
@@ -101,7 +101,7 @@ fn topics(of: &[(&str, &[i32])]) -> Vec<AddPartitionsToTxnTopic> {
 }
 
 /// Codes of an AddPartitionsToTxn up to v3 by topic and partition, in the order of names.
-async fn add_once(
+pub(crate) async fn add_once(
     client: &mut RawClient,
     id: &str,
     session: Session,
@@ -145,7 +145,13 @@ pub(crate) async fn add(
 }
 
 /// Code of an AddOffsetsToTxn.
-async fn add_group(client: &mut RawClient, id: &str, session: Session, group: &str, v: i16) -> i16 {
+pub(crate) async fn add_group(
+    client: &mut RawClient,
+    id: &str,
+    session: Session,
+    group: &str,
+    v: i16,
+) -> i16 {
     let request = AddOffsetsToTxnRequest::default()
         .with_transactional_id(id_of(id))
         .with_producer_id(ProducerId(session.0))
@@ -154,7 +160,7 @@ async fn add_group(client: &mut RawClient, id: &str, session: Session, group: &s
     client.call(&request, v).await.unwrap().error_code
 }
 
-fn end_request(id: &str, session: Session, commit: bool) -> EndTxnRequest {
+pub(crate) fn end_request(id: &str, session: Session, commit: bool) -> EndTxnRequest {
     EndTxnRequest::default()
         .with_transactional_id(id_of(id))
         .with_producer_id(ProducerId(session.0))
@@ -187,7 +193,7 @@ pub(crate) async fn end(
 }
 
 /// What DescribeTransactions says of an id.
-async fn describe(client: &mut RawClient, id: &str) -> TransactionState {
+pub(crate) async fn describe(client: &mut RawClient, id: &str) -> TransactionState {
     let request = DescribeTransactionsRequest::default().with_transactional_ids(vec![id_of(id)]);
     let mut answer = client.call(&request, 0).await.unwrap();
     assert_eq!(answer.transaction_states.len(), 1);

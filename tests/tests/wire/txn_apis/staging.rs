@@ -4,7 +4,10 @@ use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
 use kafka_protocol::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
-use kafka_protocol::messages::{OffsetFetchRequest, ProducerId, TxnOffsetCommitRequest};
+use kafka_protocol::messages::{
+    DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, OffsetFetchRequest, ProducerId,
+    TxnOffsetCommitRequest,
+};
 use tests::raw::{RawClient, group, ops};
 
 use super::{Session, add_group, await_state, begin, connect, describe, end, id_of, partitions_of};
@@ -254,6 +257,30 @@ async fn t59_a_group_that_is_not_there() {
         let codes = send(&mut client, &request, version).await;
         assert_eq!(codes, [code], "{group} v{version}");
     }
+}
+
+#[tokio::test]
+async fn a_group_of_a_transaction_without_offsets_is_no_group() {
+    let target = Target::shared();
+    let (mut client, session) = both(&target, "t60", "g60").await;
+    for (commit, state) in [(false, "CompleteAbort"), (true, "CompleteCommit")] {
+        assert_eq!(add_group(&mut client, "t60", session, "g60", 3).await, 0);
+        assert_eq!(end(&mut client, "t60", session, commit, 3).await.0, 0);
+        await_state(&mut client, "t60", state).await;
+    }
+    let request = DescribeGroupsRequest::default().with_groups(vec![group_id("g60")]);
+    let answer = client.call(&request, 5).await.unwrap();
+    let state = &answer.groups[0];
+    assert_eq!((state.error_code, state.group_state.as_str()), (0, "Dead"));
+    let request = DeleteGroupsRequest::default().with_groups_names(vec![group_id("g60")]);
+    let answer = client.call(&request, 2).await.unwrap();
+    assert_eq!(answer.results[0].error_code, 69);
+    let listed = client.call(&ListGroupsRequest::default(), 3).await.unwrap();
+    let named = listed
+        .groups
+        .iter()
+        .any(|one| one.group_id == group_id("g60"));
+    assert!(!named, "{listed:?}");
 }
 
 #[tokio::test]

@@ -168,13 +168,21 @@ impl OffsetBook {
         &mut self,
         apply: impl FnOnce(&mut OffsetTable) -> Result<(), PrepareError>,
     ) -> Result<Change, PrepareError> {
+        self.change_within(BYTES_MAX, apply)
+    }
+
+    fn change_within(
+        &mut self,
+        bytes_max: usize,
+        apply: impl FnOnce(&mut OffsetTable) -> Result<(), PrepareError>,
+    ) -> Result<Change, PrepareError> {
         if !self.is_settled() {
             return Err(PrepareError::Unsettled);
         }
         let before = self.ahead.clone();
         let table = Arc::make_mut(&mut self.ahead);
         let applied = apply(table).and_then(|()| {
-            let fits = table.bytes <= BYTES_MAX || table.bytes <= before.bytes;
+            let fits = table.bytes <= bytes_max || table.bytes <= before.bytes;
             fits.then_some(()).ok_or(PrepareError::TooLarge)
         });
         if let Err(error) = applied {
@@ -262,16 +270,19 @@ impl OffsetBook {
         })
     }
 
-    /// Prepares the deletion of the whole group, staged offsets too.
+    /// Prepares the deletion of the whole group, staged offsets too. What is decided stays so: an
+    /// offset of a transaction that has ended may still be under way.
     pub fn delete_group(&mut self) -> Result<Change, PrepareError> {
-        if self.ahead.deleted {
+        if self.ahead.is_nothing() {
             return self.unchanged();
         }
         self.change(|table| {
-            *table = OffsetTable {
-                deleted: true,
-                ..OffsetTable::default()
-            };
+            let applied = std::mem::take(&mut table.applied);
+            *table = OffsetTable::from(TableParts {
+                deleted: applied.is_empty(),
+                applied,
+                ..TableParts::default()
+            });
             Ok(())
         })
     }
@@ -357,10 +368,13 @@ impl OffsetBook {
         self.ahead = self.durable.clone();
     }
 
-    /// Whether there is nothing to keep: no file, or that of a deleted group, and nothing to write.
+    /// Whether nothing shows that there is a group, and nothing is to be written.
     pub fn is_blank(&self) -> bool {
-        let table = &self.durable;
-        let nothing = table.deleted || (table.has_no_offsets() && table.next_seq == 0);
-        nothing && self.is_settled() && !self.must_write()
+        self.durable.is_nothing() && self.is_settled() && !self.must_write()
+    }
+
+    /// Whether decided transactions are remembered: what comes late of them must be refused.
+    pub fn remembers(&self) -> bool {
+        !self.durable.applied.is_empty() || !self.ahead.applied.is_empty()
     }
 }

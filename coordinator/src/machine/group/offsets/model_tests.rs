@@ -29,6 +29,8 @@ enum Step {
     Stage(u8, u8, u8, i64),
     /// Producer; commit; whether the number is that of the open transaction or the one before.
     Decide(u8, bool, bool),
+    /// An offset of the last decided transaction of a producer, which comes late.
+    Late(u8, u8, u8),
     Delete(u8, u8),
     Purge(u8),
     DeleteGroup,
@@ -48,6 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (key.clone(), 0..100_i64).prop_map(|((t, p), o)| Step::Commit(t, p, o)),
         4 => (0..3_u8, key.clone(), 0..100_i64).prop_map(|(n, (t, p), o)| Step::Stage(n, t, p, o)),
         3 => (0..3_u8, any::<bool>(), any::<bool>()).prop_map(|(n, c, b)| Step::Decide(n, c, b)),
+        2 => (0..3_u8, key.clone()).prop_map(|(n, (t, p))| Step::Late(n, t, p)),
         1 => key.prop_map(|(t, p)| Step::Delete(t, p)),
         1 => (0..3_u8).prop_map(Step::Purge),
         1 => Just(Step::DeleteGroup),
@@ -73,9 +76,10 @@ impl Model {
 
     fn decide(&mut self, producer: i64, txn_seq: u64, commit: bool) {
         let last = self.applied.get(&producer);
-        if self.deleted || last.is_some_and(|last| *last >= txn_seq) {
+        if last.is_some_and(|last| *last >= txn_seq) {
             return;
         }
+        self.deleted = false;
         if self
             .staged
             .get(&producer)
@@ -174,6 +178,16 @@ impl Life {
                 self.ahead.decide(n.into(), txn_seq, commit);
                 assert!(matches!(decided, Decided::With(_)));
             }
+            Step::Late(n, t, p) => {
+                let txn_seq = self.txns[usize::from(n)];
+                if txn_seq > 0 {
+                    let offsets = vec![new(&topic(t), p.into(), 1)];
+                    let late =
+                        self.book
+                            .stage(&txn(n.into(), 0, txn_seq), offsets, &facts.membership);
+                    assert_eq!(late, Err(StageError::Decided));
+                }
+            }
             Step::Delete(t, p) => {
                 let gone = (topic(t), i32::from(p));
                 self.book
@@ -187,8 +201,17 @@ impl Life {
             }
             Step::DeleteGroup => {
                 self.book.delete_group().unwrap();
+                let nothing = self.ahead.deleted
+                    || (self.ahead.seq == 0
+                        && self.ahead.committed.is_empty()
+                        && self.ahead.staged.is_empty());
+                if nothing {
+                    return;
+                }
+                let applied = std::mem::take(&mut self.ahead.applied);
                 self.ahead = Model {
-                    deleted: true,
+                    deleted: applied.is_empty(),
+                    applied,
                     ..Model::default()
                 };
             }

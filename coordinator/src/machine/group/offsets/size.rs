@@ -5,6 +5,9 @@ use super::table::{OffsetTable, StagedTxn};
 
 /// Longest file that a table may become, bytes.
 pub const BYTES_MAX: usize = 64 << 20;
+/// Longest file that a decision may make, bytes: one of a transaction that has nothing staged adds
+/// its record, also to a table that takes no more offsets.
+pub(super) const DECIDED_BYTES_MAX: usize = BYTES_MAX + BYTES_MAX / 4;
 
 /// Digits, quotes, separators and field names of one entry, in all maps together.
 const ENTRY: usize = 192;
@@ -28,8 +31,9 @@ pub(super) fn of_committed(topic: &str, metadata: &str) -> usize {
     ENTRY + 6 * (text(topic) + 16) + text(metadata)
 }
 
+/// As it will be when it is committed: the end of a transaction must fit into the file.
 pub(super) fn of_staged(topic: &str, metadata: &str) -> usize {
-    ENTRY + text(topic) + 16 + text(metadata)
+    of_committed(topic, metadata)
 }
 
 pub(super) fn of_topic_id(topic: &str) -> usize {
@@ -40,13 +44,14 @@ pub(super) fn of_protocol_type(protocol_type: Option<&str>) -> usize {
     protocol_type.map_or(0, text)
 }
 
+/// With the record of its decision.
 pub(super) fn of_txn(txn: &StagedTxn) -> usize {
     let offsets = txn.offsets.iter().flat_map(|(topic, partitions)| {
         partitions
             .values()
             .map(move |staged| of_staged(topic, &staged.metadata))
     });
-    ENTRY + text(&txn.transactional_id) + offsets.sum::<usize>()
+    ENTRY + APPLIED + text(&txn.transactional_id) + offsets.sum::<usize>()
 }
 
 /// The bound of a whole table, by looking at all of it.

@@ -262,7 +262,8 @@ fn expiry_follows_the_group() {
     // With the last offset of a group without members the group goes.
     assert!(book.expire(9000, 100, simple).unwrap().is_some());
     write(&mut book);
-    assert!(book.durable().is_deleted());
+    // Of the group nothing is left but the decision.
+    assert!(book.is_blank() && book.remembers());
     assert_eq!(book.expire(9000, 100, simple), Ok(None));
 }
 
@@ -326,4 +327,71 @@ fn a_group_that_no_file_can_take_is_refused() {
     assert_eq!(book.ahead(), &before);
     assert!(book.delete(&[("t".into(), 0)]).is_ok());
     assert!(book.commit(vec![long(63)], &facts(9)).is_ok());
+}
+
+#[test]
+fn what_was_staged_fits_when_it_is_committed() {
+    let mut book = OffsetBook::default();
+    let rest = NewOffset {
+        // Six bytes each in the file.
+        metadata: "\u{1}".repeat((BYTES_MAX - 8_192) / 6).into(),
+        ..new("t", 0, 1)
+    };
+    book.commit(vec![rest], &facts(9)).unwrap();
+    let (mut taken, mut refused) = (0, 0);
+    for filling in (0..8_192).step_by(16) {
+        let mut full = book.clone();
+        let last = NewOffset {
+            metadata: "x".repeat(filling).into(),
+            ..new("a-topic-whose-name-is-a-key-in-six-maps", 0, 1)
+        };
+        match full.stage(&txn(7, 0, 1), vec![last], &NOBODY) {
+            Ok(_) => taken += 1,
+            Err(error) => {
+                assert_eq!(error, StageError::Prepare(PrepareError::TooLarge));
+                refused += 1;
+            }
+        }
+        // With something staged, and with nothing.
+        for commit in [true, false] {
+            let decided = full.clone().decide(ProducerId(7), 1, commit, 9);
+            assert!(decided.is_ok(), "{filling} {commit}: {decided:?}");
+        }
+    }
+    assert!(taken > 100 && refused > 10, "{taken} {refused}");
+}
+
+#[test]
+fn a_decision_is_remembered_by_a_group_that_is_not_there() {
+    let facts = facts(9);
+    let mut deleted = OffsetBook::default();
+    deleted.commit(vec![new("t", 0, 5)], &facts).unwrap();
+    deleted.delete_group().unwrap();
+    // One that was staged before the group went.
+    let mut staged = OffsetBook::default();
+    staged
+        .stage(&txn(7, 0, 1), vec![new("t", 0, 5)], &NOBODY)
+        .unwrap();
+    staged.delete_group().unwrap();
+    for mut book in [OffsetBook::default(), deleted, staged] {
+        write(&mut book);
+        assert!(book.is_blank() && !book.remembers());
+        book.decide(ProducerId(7), 1, false, 100).unwrap();
+        write(&mut book);
+        // There is still no group to be seen.
+        assert!(book.is_blank() && book.remembers());
+        let late = book.stage(&txn(7, 0, 1), vec![new("t", 0, 5)], &NOBODY);
+        assert_eq!(late, Err(StageError::Decided));
+        // Nor does it forget because it is deleted once more, or for the first time.
+        book.commit(vec![new("t", 0, 6)], &facts).unwrap();
+        book.delete_group().unwrap();
+        write(&mut book);
+        assert!(book.is_blank() && book.remembers());
+        let late = book.stage(&txn(7, 0, 1), vec![new("t", 0, 5)], &NOBODY);
+        assert_eq!(late, Err(StageError::Decided));
+        assert!(book.forget_decisions(100).is_none());
+        assert!(book.forget_decisions(101).is_some());
+        write(&mut book);
+        assert!(book.durable().is_deleted() && !book.remembers());
+    }
 }

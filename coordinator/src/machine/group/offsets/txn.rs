@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 
 use super::table::{Applied, Committed, NewOffset, OffsetTable, StagedOffset, StagedTxn};
-use super::{Change, Membership, OffsetBook, PrepareError};
+use super::{Change, Membership, OffsetBook, PrepareError, size};
 
 /// The transaction that offsets are staged for.
 #[derive(Debug, Clone)]
@@ -88,7 +88,8 @@ impl OffsetBook {
     }
 
     /// Prepares the end of a transaction: its staged offsets become committed, or are dropped.
-    /// A transaction that is decided already changes nothing, nor does one of a deleted group.
+    /// A transaction that is decided already changes nothing. One that has staged nothing is
+    /// remembered, also by a group that is deleted or never was: what it stages comes too late.
     pub fn decide(
         &mut self,
         id: ProducerId,
@@ -96,9 +97,6 @@ impl OffsetBook {
         commit: bool,
         now_ms: i64,
     ) -> Result<Decided, PrepareError> {
-        if self.ahead.deleted {
-            return self.unchanged().map(Decided::With);
-        }
         if self
             .ahead
             .applied
@@ -115,7 +113,8 @@ impl OffsetBook {
         {
             return Ok(Decided::EarlierOpen);
         }
-        let change = self.change(|table| {
+        let change = self.change_within(size::DECIDED_BYTES_MAX, |table| {
+            table.deleted = false;
             let here = table
                 .staged
                 .get(&id)
@@ -150,6 +149,12 @@ impl OffsetBook {
         let forgotten = self.change(|table| {
             for id in old {
                 table.remove_applied(id);
+            }
+            if table.applied.is_empty() && table.is_nothing() {
+                *table = OffsetTable {
+                    deleted: true,
+                    ..OffsetTable::default()
+                };
             }
             Ok(())
         });

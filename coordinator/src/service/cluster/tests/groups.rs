@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use store_adapter::ids::{ProducerEpoch, ProducerId};
 use store_adapter::volume::memory::{StepFault, StepOutcome};
 use store_adapter::volume::{Volume as _, VolumePath};
 
@@ -13,7 +14,7 @@ use super::world::{Group, How, Interrupt, Site, World, host};
 use super::{create, delete};
 use crate::machine::group::GroupError;
 use crate::machine::group::classic::Caller;
-use crate::machine::group::offsets::NewOffset;
+use crate::machine::group::offsets::{NewOffset, NewTxn, StageError};
 use crate::service::groups::{
     FetchedOffset, GroupConfig, GroupFiles, Groups, OffsetCommit, Offsets, Pending, TopicPartitions,
 };
@@ -480,4 +481,95 @@ fn a_group_whose_offsets_expired_is_gone() {
     assert_eq!(running.fetch("g"), BTreeMap::new());
     assert!(file(&site, "g").unwrap().deleted);
     assert_eq!(running.fetch("h"), [(0, 6)].into());
+}
+
+/// Ends a transaction of producer 7 for a group, durably.
+fn decide(running: &Running, group: &str, txn_seq: u64, commit: bool) {
+    let decided = running
+        .offsets
+        .decide(group, ProducerId(7), txn_seq, commit);
+    let pending = decided.unwrap().expect("nothing earlier is open");
+    assert_eq!(running.world.run(pending.durable()), Some(Ok(())));
+}
+
+/// What becomes of an offset that is staged for a transaction of producer 7, once it is durable.
+fn stage(running: &Running, group: &str, txn_seq: u64) -> Result<(), StageError> {
+    let view = running.node.view();
+    let txn = NewTxn {
+        producer_id: ProducerId(7),
+        producer_epoch: ProducerEpoch(0),
+        transactional_id: "tx".into(),
+        txn_seq,
+    };
+    let new = NewOffset {
+        topic: "a".into(),
+        topic_id: view.topics.get("a").unwrap().id,
+        partition: 0,
+        offset: 5,
+        leader_epoch: None,
+        metadata: "".into(),
+    };
+    let staged = running.offsets.stage(group, SIMPLE, -1, &txn, vec![new]);
+    let pending = staged.unwrap()?;
+    assert_eq!(running.world.run(pending.durable()), Some(Ok(())));
+    Ok(())
+}
+
+/// An offset of a transaction that has ended would be staged for ever.
+#[test]
+fn an_offset_that_comes_behind_the_end_of_its_transaction_is_refused() {
+    let site = site(13);
+    let mut config = GroupConfig::default();
+    config.offsets.retention_check_interval = Duration::from_secs(10);
+    config.offsets.producer_id_expiration_ms = 60_000;
+    let start = |process| {
+        let node = site.start(process);
+        let running = serve_with(&site.world, node, process, config.clone());
+        assert!(running.ready());
+        running
+    };
+    let first = start(1);
+    let remove = |running: &Running, group: &'static str| {
+        let offsets = running.offsets.clone();
+        let deleted = running
+            .world
+            .run(async move { offsets.delete_group(group).await });
+        deleted.unwrap()
+    };
+    // One that never was, one that was deleted, one that is deleted behind the decision.
+    first.commit("deleted", 0, 1).unwrap().unwrap();
+    assert_eq!(remove(&first, "deleted"), Ok(()));
+    first.commit("late", 0, 1).unwrap().unwrap();
+    let groups = ["never", "deleted", "late"];
+    for group in groups {
+        decide(&first, group, 1, false);
+    }
+    assert_eq!(remove(&first, "late"), Ok(()));
+    let refused = |running: &Running| {
+        for group in groups {
+            let late = stage(running, group, 1);
+            assert_eq!(late, Err(StageError::Decided), "{group}");
+            // It is no group that clients see.
+            assert_eq!(running.fetch(group), BTreeMap::new());
+            assert_eq!(remove(running, group), Err(GroupError::GroupIdNotFound));
+        }
+    };
+    refused(&first);
+    site.world.pass(Duration::from_secs(30));
+    refused(&first);
+    site.world.kill(1);
+    site.volume.power_cut(3);
+    let second = start(2);
+    refused(&second);
+    // The next transaction of the producer is none of that.
+    assert_eq!(stage(&second, "never", 2), Ok(()));
+    decide(&second, "never", 2, true);
+    assert_eq!(second.fetch("never"), [(0, 5)].into());
+    // Producer ids live so long.
+    site.world.pass(Duration::from_secs(90));
+    for group in ["deleted", "late"] {
+        let left = file(&site, group).unwrap();
+        assert!(left.deleted && left.applied_txn.is_empty(), "{group}");
+    }
+    assert_eq!(second.fetch("never"), [(0, 5)].into());
 }

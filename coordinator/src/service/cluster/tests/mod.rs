@@ -1,5 +1,6 @@
 //! Brokers on a memory volume: starts, topics, crashes at every step, twins.
 
+mod assigned;
 mod boot;
 mod changes;
 mod crash;
@@ -10,6 +11,7 @@ mod files;
 mod groups;
 mod queues;
 mod real;
+mod rerouting;
 mod topics;
 mod twins;
 mod txns;

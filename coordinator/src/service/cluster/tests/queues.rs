@@ -1,5 +1,6 @@
 //! Marker queues between two brokers on one volume in memory: broker 0 coordinates, broker 1 leads.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,7 +29,7 @@ struct Pair {
     id: String,
 }
 
-fn queues(site: &Site, process: Group, running: &Running) -> MarkerQueues {
+pub(super) fn queues(site: &Site, process: Group, running: &Running) -> MarkerQueues {
     MarkerQueues::start(&site.world.env(process), running.node.queue_files())
 }
 
@@ -117,7 +118,7 @@ fn settle(site: &Site, queues: &MarkerQueues, txns: &Txns) {
 }
 
 /// Another broker on the same volume.
-fn receiver(site: &Site, broker: i32, process: Group) -> MarkerQueues {
+pub(super) fn receiver(site: &Site, broker: i32, process: Group) -> MarkerQueues {
     let mut other = site.clone();
     // Of this host nobody sees broker 0 run: two brokers that know of each other come later.
     other.host = host("a", process);
@@ -246,6 +247,18 @@ fn an_entry_that_is_missing_or_damaged_is_put_again() {
     pair.settle();
     assert_eq!(pair.names(), ["to-kaas-1/1000-0.json"]);
     assert_eq!(pair.running.add(&pair.id, next).unwrap(), GATED);
+    // Nor is one of this transaction that went the other way, of another epoch, or of another id.
+    for (id, epoch, commit) in [
+        ("tx-commit", 1, false),
+        ("tx-commit", 2, true),
+        ("tx-bare", 1, true),
+    ] {
+        let other = entry_bytes(id, (1000, epoch), commit, Some(1));
+        pair.site.put(&wrong.path(), &other);
+        pair.settle();
+        assert_eq!(pair.names(), ["to-kaas-1/1000-0.json"]);
+        assert_eq!(pair.running.add(&pair.id, next).unwrap(), GATED);
+    }
 }
 
 #[test]
@@ -328,4 +341,21 @@ fn an_entry_of_an_older_volume_is_removed_when_it_is_done() {
     assert_eq!(received[0].file.txn_seq, None);
     pair.done(&received[0]);
     assert_eq!(pair.names(), ["to-kaas-1/1000-0.1.done"]);
+}
+
+#[test]
+fn entries_that_wait_hold_no_others_up() {
+    let (pair, _) = Pair::start(7);
+    for pid in 0..1_200 {
+        let place = Place::MarkerQueue(BrokerId(1), ProducerId(pid), ProducerEpoch(3));
+        let bytes = entry_bytes("x", (pid, 4), false, Some(1));
+        pair.site.put(&place.path(), &bytes);
+    }
+    let mut seen = BTreeSet::new();
+    for _ in 0..2 {
+        let received = pair.received();
+        assert_eq!(received.len(), 1_000);
+        seen.extend(received.iter().map(|one| (one.pid, one.record_epoch)));
+    }
+    assert_eq!(seen.len(), 1_201);
 }

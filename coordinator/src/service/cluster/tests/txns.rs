@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::super::ClusterNode;
 use super::world::{Group, How, Interrupt, Site, World, host};
 use crate::machine::txn::{
-    AddClass, Added, Dispatch, Doomed, EndReply, EndTxn, Fence, Groups, Home, InitProducerId,
+    AddClass, Added, Dispatch, EndReply, EndTxn, EntryName, Fence, Groups, Home, InitProducerId,
     Named, Session, Transition, TxnError, TxnState,
 };
 use crate::service::marker_queue::MarkerQueues;
@@ -47,6 +47,12 @@ pub(super) struct Outside {
     pub(super) moved: AtomicI64,
     /// Where entries go instead.
     pub(super) queue: Mutex<Option<MarkerQueues>>,
+    /// Who leads a partition, or has the group, whose number is -1. Empty: as `remote` says.
+    pub(super) led: Mutex<BTreeMap<i32, BrokerId>>,
+    /// Markers fail as long as it is not 0, and count it down.
+    pub(super) failing: AtomicI64,
+    /// Markers are waited for without end.
+    pub(super) hangs: AtomicBool,
 }
 
 impl ProducerIdSource for Outside {
@@ -57,7 +63,10 @@ impl ProducerIdSource for Outside {
 }
 
 impl Homes for Outside {
-    fn partition(&self, _: &str, _: Option<Uuid>, _: i32) -> Home {
+    fn partition(&self, _: &str, _: Option<Uuid>, number: i32) -> Home {
+        if let Some(leader) = self.led.lock().get(&number) {
+            return Home::Broker(*leader);
+        }
         if self.remote.load(Ordering::Relaxed) {
             let moved = self.moved.load(Ordering::Relaxed);
             Home::Broker(BrokerId(1 + i32::try_from(moved).unwrap()))
@@ -67,13 +76,20 @@ impl Homes for Outside {
     }
 
     fn group(&self, _: &str) -> Home {
-        Home::Here
+        let led = self.led.lock();
+        led.get(&-1)
+            .map_or(Home::Here, |leader| Home::Broker(*leader))
     }
 }
 
 impl MarkerSink for Outside {
     fn write(&self, order: Dispatch, _: i32) -> Done<'_> {
-        if self.no_markers.load(Ordering::Relaxed) {
+        if self.hangs.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
+        let left = self.failing.load(Ordering::Relaxed);
+        if left > 0 || self.no_markers.load(Ordering::Relaxed) {
+            self.failing.store((left - 1).max(0), Ordering::Relaxed);
             let error = PortError("no marker can be written".to_owned());
             return Box::pin(std::future::ready(Err(error)));
         }
@@ -154,6 +170,17 @@ impl Running {
         hook: Arc<Interrupt>,
     ) -> Option<Self> {
         let node = site.try_start(process, hook)?.ok()?;
+        let running = Self::serve(site, outside, node, process);
+        running.ready().then_some(running)
+    }
+
+    /// With the tasks of its transactions in the process `process`.
+    pub(super) fn serve(
+        site: &Site,
+        outside: &Arc<Outside>,
+        node: ClusterNode,
+        process: Group,
+    ) -> Self {
         let ports = TxnPorts {
             ids: outside.clone(),
             homes: outside.clone(),
@@ -172,8 +199,7 @@ impl Running {
         let env = site.world.env(process);
         let txns = Txns::start(&env, TxnConfig::default(), &files, ports, 50, slots);
         let world = site.world.clone();
-        let running = Self { world, node, txns };
-        running.ready().then_some(running)
+        Self { world, node, txns }
     }
 
     pub(super) fn start(site: &Site, outside: &Arc<Outside>, process: Group) -> Self {
@@ -181,7 +207,7 @@ impl Running {
     }
 
     /// Waits until every slot is taken over; `false` if that never comes.
-    fn ready(&self) -> bool {
+    pub(super) fn ready(&self) -> bool {
         for _ in 0..100 {
             if self.txns.slots_loading() == 0 {
                 return true;
@@ -212,18 +238,27 @@ impl Running {
     }
 
     pub(super) fn add(&self, id: &str, session: Session) -> Option<Result<Added, TxnError>> {
+        self.add_all(id, session, &[0])
+    }
+
+    pub(super) fn add_all(
+        &self,
+        id: &str,
+        session: Session,
+        partitions: &[i32],
+    ) -> Option<Result<Added, TxnError>> {
         let (txns, id) = (self.txns.clone(), id.to_owned());
+        let named = partitions.iter().map(|partition| Named {
+            topic: "a".into(),
+            topic_id: Some(Uuid::from_u128(7)),
+            partition: *partition,
+        });
+        let named: Vec<Named> = named.collect();
         self.world.run(async move {
-            let named = Named {
-                topic: "a".into(),
-                topic_id: Some(Uuid::from_u128(7)),
-                partition: 0,
-            };
             let group: Arc<str> = "g".into();
             let class = AddClass::Client(3);
             txns.add_groups(&id, session, &group, class, None).await?;
-            txns.add_partitions(&id, session, &[named], class, None)
-                .await
+            txns.add_partitions(&id, session, &named, class, None).await
         })
     }
 
@@ -327,6 +362,36 @@ fn a_transaction_outlives_restarts() {
 }
 
 #[test]
+fn an_abort_never_hits_the_next_transaction_of_a_session() {
+    let site = site(6);
+    let outside = Arc::new(Outside::default());
+    let [id, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    let commit = EndTxn {
+        version: 4,
+        session: begun,
+        commit: true,
+        client: None,
+    };
+    let (txns, of) = (running.txns.clone(), id.clone());
+    let ended = async move { txns.end_txn(&of, &commit).await };
+    assert_eq!(running.world.run(ended).unwrap(), Ok(None));
+    running.add(&id, begun).unwrap().unwrap();
+    let abort = |txn_seq: u64| {
+        let (txns, id) = (running.txns.clone(), id.clone());
+        let asked = async move { txns.abort(&id, Some(begun), Some(txn_seq)).await };
+        running.world.run(asked).unwrap()
+    };
+    // The epoch is the same: only the number tells them apart.
+    assert_eq!(abort(1), Err(TxnError::InvalidTxnState));
+    assert_eq!(running.state(&id), (TxnState::Ongoing, begun, 2));
+    assert_eq!(abort(2), Ok(()));
+    assert_eq!(running.state(&id).0, TxnState::CompleteAbort);
+}
+
+#[test]
 fn an_administrator_aborts_what_was_looked_at_and_sees_every_id() {
     let site = site(5);
     let outside = Arc::new(Outside::default());
@@ -337,7 +402,7 @@ fn an_administrator_aborts_what_was_looked_at_and_sees_every_id() {
     running.init(&other).unwrap().unwrap();
     let abort = |expected: Option<Session>| {
         let (txns, id) = (running.txns.clone(), id.clone());
-        let asked = async move { txns.abort(&id, expected).await };
+        let asked = async move { txns.abort(&id, expected, None).await };
         running.world.run(asked).unwrap()
     };
     let wrong = [
@@ -419,6 +484,91 @@ fn a_decision_that_takes_too_long_stays_and_is_finished() {
 }
 
 #[test]
+fn what_fails_for_a_moment_is_tried_again_while_the_client_waits() {
+    let site = site(10);
+    let outside = Arc::new(Outside::default());
+    let [id, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    outside.failing.store(5, Ordering::Relaxed);
+    let ended = running.end(&id, begun, true).unwrap();
+    assert_eq!(ended, Ok(Some(session(1_000, 1))));
+    assert_eq!(outside.markers.lock()[&(1_000, 1)], [(true, 1)].into());
+    // What lasts is left to the pass, for which nobody waits.
+    let next = session(1_000, 1);
+    running.add(&id, next).unwrap().unwrap();
+    outside.no_markers.store(true, Ordering::Relaxed);
+    let late = running.end(&id, next, true).unwrap();
+    assert_eq!(late, Err(TxnError::CoordinatorNotAvailable));
+    site.world.pass(Duration::from_secs(20));
+    outside.no_markers.store(false, Ordering::Relaxed);
+    site.world.pass(Duration::from_secs(20));
+    assert_eq!(running.state(&id).0, TxnState::PrepareCommit);
+    running.reconcile();
+    assert_eq!(running.state(&id).0, TxnState::CompleteCommit);
+}
+
+#[test]
+fn a_transaction_ends_however_full_its_slot_is() {
+    let site = site(12);
+    let outside = Arc::new(Outside::default());
+    let [id, _, shares] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    // Six bytes each in the file, and twice.
+    let named = (0..100).map(|number| Named {
+        topic: format!("{number}-{}", "\u{1}".repeat(15 << 10)).into(),
+        topic_id: Some(Uuid::from_u128(number)),
+        partition: 0,
+    });
+    let (txns, named): (_, Vec<Named>) = (running.txns.clone(), named.collect());
+    let (of, class) = (id.clone(), AddClass::Client(3));
+    let added = site
+        .world
+        .run(async move { txns.add_partitions(&of, begun, &named, class, None).await });
+    assert_eq!(added, Some(Ok(Added::InTxn(1))));
+    // Nothing more fits.
+    let full = Some(Err(TxnError::CoordinatorNotAvailable));
+    assert_eq!(running.add(&id, begun), full);
+    let ended = running.end(&id, begun, true).unwrap();
+    assert_eq!(ended, Ok(Some(session(1_000, 1))));
+    // Behind it there is room again.
+    running.reconcile();
+    running.init(&shares).unwrap().unwrap();
+    let next = running.init(&id).unwrap().unwrap();
+    assert_eq!(running.add(&id, next), Some(Ok(Added::InTxn(2))));
+}
+
+#[test]
+fn a_pass_that_is_dropped_leaves_the_decision_to_the_next() {
+    let site = site(11);
+    let outside = Arc::new(Outside::default());
+    let [id, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    outside.no_markers.store(true, Ordering::Relaxed);
+    running.end(&id, begun, true).unwrap().unwrap_err();
+    site.world.pass(Duration::from_secs(20));
+    outside.hangs.store(true, Ordering::Relaxed);
+    let (txns, of) = (running.txns.clone(), id.clone());
+    let late = site.world.env(0).clock.sleep(Duration::from_secs(1));
+    let dropped = site.world.run(async move {
+        tokio::select! {
+            biased;
+            outcome = txns.reconcile(&of) => Some(outcome),
+            () = late => None,
+        }
+    });
+    assert_eq!(dropped, Some(None));
+    outside.hangs.store(false, Ordering::Relaxed);
+    outside.no_markers.store(false, Ordering::Relaxed);
+    running.reconcile();
+    assert_eq!(running.state(&id).0, TxnState::CompleteCommit);
+}
+
+#[test]
 fn time_outs_and_expiry() {
     let site = site(4);
     let outside = Arc::new(Outside::default());
@@ -468,14 +618,15 @@ fn what_is_queued_elsewhere_gates_the_next_transaction() {
     assert_eq!(again.add(&id, next).unwrap(), gated);
     assert_eq!(again.txns.owed().len(), 1);
     let (txns, of) = (again.txns.clone(), id.clone());
+    let what = entry.asked();
     let confirmed = site.world.run(async move {
-        let done = Doomed {
+        let done = EntryName {
             broker: BrokerId(1),
             pid: ProducerId(1_000),
             record_epoch: ProducerEpoch(0),
         };
-        let other = txns.confirm(&of, BrokerId(1), &done, 2).await;
-        (other, txns.confirm(&of, BrokerId(1), &done, 1).await)
+        let other = txns.confirm(&of, &done, 2, &what).await;
+        (other, txns.confirm(&of, &done, 1, &what).await)
     });
     assert_eq!(confirmed, Some((Ok(false), Ok(true))));
     assert_eq!(again.add(&id, next).unwrap(), Ok(Added::InTxn(2)));

@@ -395,6 +395,7 @@ pub(super) fn host(name: &str, pid: u32) -> FixedHost {
 
 pub(super) fn config(broker: i32) -> NodeConfig {
     NodeConfig {
+        assigned: false,
         broker_id: BrokerId(broker),
         listeners: vec![Listener {
             name: "PLAINTEXT".into(),
