@@ -179,7 +179,8 @@ Kafka never answers it.";
             ApiVersions, 18, 0..=4, 0, kp::ApiVersionsRequest, kp::ApiVersionsResponse,
                 "Unknown versions are answered with 35 in a v0 body (KIP-511).";
             CreateTopics, 19, 2..=7, 2, kp::CreateTopicsRequest, kp::CreateTopicsResponse,
-                "Any replication factor is accepted and reported honestly.";
+                "Any replication factor is accepted and reported honestly, or as \
+`virtual.replicas` says.";
             DeleteTopics, 20, 1..=6, 1, kp::DeleteTopicsRequest, kp::DeleteTopicsResponse,
                 "By name, and by id from v6.";
             DeleteRecords, 21, 0..=2, 0, kp::DeleteRecordsRequest, kp::DeleteRecordsResponse,

@@ -216,6 +216,14 @@ const KEYS: &[Key] = &[
         "Partitions of a topic that is created without a number.",
     ),
     used(
+        "virtual.replicas",
+        Kind::Int { min: 1, max: 100 },
+        "1",
+        "Replicas that every partition reports, for clients and suites that insist on several: \
+         this broker and brokers of the following numbers, which do not exist. It says nothing of \
+         durability: records are kept once, as they are with 1. Not a key of Kafka's.",
+    ),
+    used(
         "auto.create.topics.enable",
         Kind::Bool,
         "true",

@@ -173,13 +173,14 @@ fn describe(
     topic.topic_id = hosted.id;
     topic.topic_authorized_operations = operations::TOPIC;
     let this = BrokerId(broker.id().0);
+    let replicas = broker.replicas();
     let slots = (0_i32..).zip(&hosted.partitions).skip(from).take(limit);
     for (index, slot) in slots {
         let mut partition = DescribeTopicPartitionsResponsePartition::default();
         partition.partition_index = index;
         partition.leader_id = this;
-        partition.replica_nodes = vec![this];
-        partition.isr_nodes = vec![this];
+        partition.replica_nodes.clone_from(&replicas);
+        partition.isr_nodes.clone_from(&replicas);
         // No replica can be behind, so none is waited for.
         partition.eligible_leader_replicas = Some(Vec::new());
         partition.last_known_elr = Some(Vec::new());
@@ -191,7 +192,7 @@ fn describe(
                 partition.error_code = error_code::unavailable_partition(&error).code();
                 partition.leader_id = BrokerId(-1);
                 partition.isr_nodes = Vec::new();
-                partition.offline_replicas = vec![this];
+                partition.offline_replicas.clone_from(&replicas);
             }
         }
         topic.partitions.push(partition);

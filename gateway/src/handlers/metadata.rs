@@ -1,8 +1,8 @@
 //! Metadata (key 3), versions 0 to 13.
 //!
-//! v1 null topics are all; v4 auto-creation can be refused; v8-10 authorized operations; v10 topic
-//! ids; v12 topics by id; v13 a top-level error. Auto-creation happens only for names, never ids.
-//! What is asked for twice is answered once.
+//! v1 null topics are all; v4 auto-creation can be refused; v8 authorized operations of topics, to
+//! v10 of the cluster too; v10 topic ids; v12 topics by id; v13 a top-level error. Auto-creation
+//! happens only for names, never ids. What is asked for twice is answered once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,13 +16,10 @@ use kafka_protocol::messages::{BrokerId, MetadataRequest, MetadataResponse, Topi
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use super::{bounded, in_turn};
+use super::{bounded, in_turn, operations};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic, NoTopic};
 use crate::error_code;
-
-/// Authorized operations are not asked for, or not known without an authorizer.
-const OPERATIONS_NOT_GIVEN: i32 = i32::MIN;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -31,6 +28,10 @@ struct Asked {
     topics: Option<Vec<MetadataRequestTopic>>,
     /// Index of the listener whose address is told.
     listener: usize,
+    /// Whether it is told what the client may do with the cluster.
+    of_cluster: bool,
+    /// Whether it is told what the client may do with each topic.
+    of_topics: bool,
 }
 
 pub(crate) fn handle(
@@ -46,6 +47,8 @@ pub(crate) fn handle(
     let asked = Asked {
         topics: topics.map(each_once),
         listener: context.connection.listener,
+        of_cluster: request.include_cluster_authorized_operations,
+        of_topics: request.include_topic_authorized_operations,
     };
     let missing = missing_names(broker, &asked, may_create);
     if missing.is_empty() {
@@ -99,7 +102,10 @@ fn answer(broker: &Broker, asked: &Asked) -> ApiResponse {
     response.brokers.push(this);
     response.cluster_id = Some(broker.cluster_id());
     response.controller_id = BrokerId(broker.id().0);
-    response.cluster_authorized_operations = OPERATIONS_NOT_GIVEN;
+    response.cluster_authorized_operations = operations::NOT_GIVEN;
+    if asked.of_cluster {
+        response.cluster_authorized_operations = operations::CLUSTER;
+    }
     response.topics = match &asked.topics {
         None => {
             let topics = broker.topics();
@@ -108,7 +114,16 @@ fn answer(broker: &Broker, asked: &Asked) -> ApiResponse {
         }
         Some(asked) => asked.iter().map(|topic| one(broker, topic)).collect(),
     };
+    // Also of a name that is not there, but not of an id.
+    let named = response.topics.iter_mut().filter(|topic| is_named(topic));
+    for topic in named.filter(|_| asked.of_topics) {
+        topic.topic_authorized_operations = operations::TOPIC;
+    }
     ApiResponse::Metadata(Box::new(response.into()))
+}
+
+fn is_named(topic: &MetadataResponseTopic) -> bool {
+    topic.name.as_ref().is_some_and(|name| !name.is_empty())
 }
 
 fn one(broker: &Broker, asked: &MetadataRequestTopic) -> MetadataResponseTopic {
@@ -135,7 +150,7 @@ fn unknown(name: Option<TopicName>, id: Uuid, code: ResponseError) -> MetadataRe
     // Versions without null names carry an empty one.
     topic.name = Some(name.unwrap_or_default());
     topic.topic_id = id;
-    topic.topic_authorized_operations = OPERATIONS_NOT_GIVEN;
+    topic.topic_authorized_operations = operations::NOT_GIVEN;
     topic
 }
 
@@ -143,14 +158,15 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
     let mut topic = MetadataResponseTopic::default();
     topic.name = Some(TopicName(hosted.name.clone()));
     topic.topic_id = hosted.id;
-    topic.topic_authorized_operations = OPERATIONS_NOT_GIVEN;
+    topic.topic_authorized_operations = operations::NOT_GIVEN;
     let this = BrokerId(broker.id().0);
+    let replicas = broker.replicas();
     for (index, slot) in (0_i32..).zip(&hosted.partitions) {
         let mut partition = MetadataResponsePartition::default();
         partition.partition_index = index;
         partition.leader_id = this;
-        partition.replica_nodes = vec![this];
-        partition.isr_nodes = vec![this];
+        partition.replica_nodes.clone_from(&replicas);
+        partition.isr_nodes.clone_from(&replicas);
         match slot.unavailable() {
             None => {
                 partition.leader_epoch = i32::try_from(slot.epoch().0).unwrap_or(i32::MAX);
@@ -159,7 +175,7 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
                 partition.error_code = error_code::unavailable_partition(&error).code();
                 partition.leader_id = BrokerId(-1);
                 partition.isr_nodes = Vec::new();
-                partition.offline_replicas = vec![this];
+                partition.offline_replicas.clone_from(&replicas);
             }
         }
         topic.partitions.push(partition);

@@ -36,3 +36,4 @@ mod transactions;
 mod trimming;
 mod txn_apis;
 mod unread;
+mod virtual_replicas;
