@@ -105,12 +105,12 @@ step_java() {
         touch "$libs/complete"
     fi
     exec 9>&-
-    local program=$repo/tests/clients/java/Pipe.java classes=$cache/clients/java
-    stamped "$classes/installed" "$(<"$program")" && return
-    say "the Java program"
+    local programs=("$repo"/tests/clients/java/*.java) classes=$cache/clients/java
+    stamped "$classes/installed" "$(cat "${programs[@]}")" && return
+    say "the Java programs"
     mkdir -p "$classes"
-    javac -cp "$libs/*" -d "$classes" "$program" || die "$program does not compile"
-    cp "$program" "$classes/installed"
+    javac -cp "$libs/*" -d "$classes" "${programs[@]}" || die "the Java programs do not compile"
+    cat "${programs[@]}" >"$classes/installed"
 }
 
 step_go() {

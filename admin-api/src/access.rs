@@ -1,8 +1,10 @@
-//! Who may ask, and how long a request may take.
+//! Who may ask, how many at a time, and how long a request may take.
 //!
-//! With a token everything but `/livez` and `/readyz` needs it. Without one the surface is on
-//! loopback, which its caller sees to; then a request must name a loopback host, so that no web
-//! page of another name can reach it through a browser.
+//! With a token everything but the probes `/livez` and `/readyz` needs it. Without one the surface
+//! is on loopback, which its caller sees to; then a request must name a loopback host, so that no
+//! web page of another name can read it through a browser (DNS rebinding). `/metrics` is data like
+//! any. The probes answer everybody, as those who run a process know it by many names, and tell the
+//! reasons, which name topics and files, only to who may ask for the rest.
 
 use std::fmt;
 use std::hint::black_box;
@@ -10,16 +12,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::body::to_bytes;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HOST};
 use axum::http::{HeaderValue, uri::Authority};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use crate::audit::Caller;
+use crate::body::BODY_MAX;
+use crate::listener::Line;
 use crate::{App, Problem};
 
 /// How long a request may take.
 const REQUEST_MAX: Duration = Duration::from_secs(30);
+/// Requests that are answered at a time, probes apart: fewer than connections, so that one that
+/// waits for its client can always make room.
+pub(crate) const ANSWERING_MAX: usize = 32;
 /// Shortest token that is taken, bytes.
 pub const TOKEN_LEN_MIN: usize = 16;
 /// Longest token that is taken, bytes.
@@ -67,31 +76,58 @@ impl Token {
     }
 }
 
-/// Lets a request through that may pass, and bounds its time.
-pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let health = matches!(path, "/livez" | "/readyz");
+/// Whether a caller may see more than that the process is well or not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trusted(pub(crate) bool);
+
+/// Lets a request through that may pass, reads it, and bounds its time.
+pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let probe = matches!(request.uri().path(), "/livez" | "/readyz");
     let refused = match &app.token {
-        _ if health => None,
         Some(token) => (!shows(&request, token)).then(Problem::unauthorized),
-        None if path == "/metrics" => None,
         None => foreign(&request),
     };
-    if let Some(problem) = refused {
+    let known = request.extensions().get::<ConnectInfo<Caller>>();
+    let line = known.map(|ConnectInfo(caller)| Arc::clone(&caller.line));
+    let trusted = Trusted(refused.is_none());
+    if let Some(problem) = refused.filter(|_| !probe) {
+        // Nothing more of it is read.
+        drop(line.as_ref().map(Line::answer));
         return problem.into_response();
     }
-    let late = app.txns.sleep(REQUEST_MAX);
-    let mut response = tokio::select! {
-        biased;
-        response = next.run(request) => response,
-        () = late => {
-            Problem::later("the request took more than 30 s; what it began goes on").into_response()
-        }
+    request.extensions_mut().insert(trusted);
+    let places = Arc::clone(&app.answering);
+    let answered = async {
+        let request = whole(request).await?;
+        let _answering = line.as_ref().map(Line::answer);
+        let _place = match places.try_acquire() {
+            Ok(place) => Some(place),
+            Err(_) if probe => None,
+            Err(_) => return Err(Problem::later("too many requests are being answered")),
+        };
+        Ok(next.run(request).await)
     };
+    let late = app.txns.sleep(REQUEST_MAX);
+    let answered = tokio::select! {
+        biased;
+        answered = answered => answered,
+        () = late => Err(Problem::later(
+            "the request took more than 30 s; what it began goes on",
+        )),
+    };
+    let mut response = answered.unwrap_or_else(Problem::into_response);
     // What is shown is of one moment, and may be secret.
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(CACHE_CONTROL, no_store);
     response
+}
+
+/// The request with its whole body: until that is there the client is waited for.
+async fn whole(request: Request) -> Result<Request, Problem> {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, BODY_MAX).await;
+    let body = body.map_err(|_| Problem::too_large())?;
+    Ok(Request::from_parts(parts, body.into()))
 }
 
 fn shows(request: &Request, token: &Token) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::extract::ConnectInfo;
 use axum::extract::connect_info::Connected;
@@ -10,26 +11,32 @@ use axum::serve::IncomingStream;
 use coordinator::volume::format::rfc3339;
 use parking_lot::Mutex;
 
-use crate::listener::Bounded;
+use crate::listener::{Bounded, Line};
 use crate::model::AuditEntry;
 
 /// Entries that are kept.
 const KEPT_MAX: usize = 1000;
 
-/// The address of a caller.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Caller(SocketAddr);
+/// The address of a caller, and its connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    address: SocketAddr,
+    pub(crate) line: Arc<Line>,
+}
 
 impl Connected<IncomingStream<'_, Bounded>> for Caller {
     fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
-        Self(*stream.remote_addr())
+        Self {
+            address: *stream.remote_addr(),
+            line: Arc::clone(stream.io().line()),
+        }
     }
 }
 
 /// The address that a request comes from, where it is known.
 pub(crate) fn caller(parts: &Parts) -> Option<String> {
     let known = parts.extensions.get::<ConnectInfo<Caller>>();
-    known.map(|ConnectInfo(Caller(address))| address.to_string())
+    known.map(|ConnectInfo(caller)| caller.address.to_string())
 }
 
 /// What is to be remembered of a request.
@@ -78,11 +85,12 @@ impl AuditLog {
         entries.truncate(KEPT_MAX);
     }
 
-    /// The newest entries first, and how many are not kept any more.
-    pub(crate) fn list(&self) -> (Vec<AuditEntry>, u64) {
+    /// Shows the entries, the newest first; how many are not kept any more.
+    pub(crate) fn visit(&self, look: impl FnMut(&AuditEntry)) -> u64 {
         let log = self.0.lock();
         let (seq, entries) = &*log;
+        entries.iter().for_each(look);
         let kept = u64::try_from(entries.len()).unwrap_or(u64::MAX);
-        (entries.iter().cloned().collect(), seq.saturating_sub(kept))
+        seq.saturating_sub(kept)
     }
 }

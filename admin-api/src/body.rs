@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::{Problem, audit};
 
 /// Longest body, bytes.
-const BODY_MAX: usize = 64 << 10;
+pub(crate) const BODY_MAX: usize = 64 << 10;
 /// Longest reason that is taken, bytes.
 pub(crate) const REASON_MAX: usize = 1024;
 

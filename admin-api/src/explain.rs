@@ -1,22 +1,26 @@
 //! Why a reader of committed records does not see the end of a partition.
 //!
-//! Pure: from what the partition's leader and the coordinators know at one moment. A transaction is
-//! *hanging* if it is open on the partition, and at its coordinator neither Ongoing with that
-//! partition nor owed.
+//! A transaction is *hanging* if it is open on the partition, and at its coordinator neither
+//! Ongoing with that partition nor owed. The partition is looked at, then the coordinators, then,
+//! before anything is said to hang, the partition again: what ended in between is not open there.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use coordinator::machine::producer::ProducerEntry;
 use coordinator::machine::txn::{TxnEntry, TxnState};
 use coordinator::volume::format::rfc3339;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::model::{
-    LsoView, Next, OpenTxn, Remedy, SlotGapView, Source, Transaction, client_of, shown_state,
+    LsoView, Next, OpenTxn, SlotGapView, Source, Transaction, client_of, shown_state,
 };
-use crate::views::{PartitionView, TxnViews};
+use crate::remedy::{remedies, sentence};
+use crate::views::{HoldView, NoPartition, PartitionView, TxnViews};
+
+/// Open transactions of a partition that are looked at; more are counted.
+const OPEN_MAX: usize = 1000;
+/// How often partitions are looked at again that change while they are explained.
+const LOOKS_MAX: usize = 3;
 
 /// What stays as it is in a segment of a path.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
@@ -30,268 +34,250 @@ pub(crate) fn segment(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).collect()
 }
 
-/// One word of a command line; `None` for text that can't be typed safely.
-pub(crate) fn word(text: &str) -> Option<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@%+,".contains(c);
-    if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
-        return Some(text.to_owned());
-    }
-    if text.chars().any(|c| !(' '..='~').contains(&c)) || text.starts_with('-') {
-        return None;
-    }
-    Some(format!("'{}'", text.replace('\'', r"'\''")))
+/// A transaction that is open on a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Open {
+    pid: i64,
+    first_offset: i64,
+    epoch: i16,
+    last_timestamp_ms: i64,
 }
 
-/// What a coordinator knows of a producer.
-pub(crate) type Owners = BTreeMap<i64, (Arc<str>, TxnEntry)>;
+/// What is open on a partition at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Looked {
+    topic: String,
+    partition: i32,
+    view: PartitionView,
+    /// In order of first offsets.
+    open: Vec<Open>,
+    count: usize,
+}
 
-/// Finds the transactional ids of producers.
-pub(crate) fn owners(
-    views: &dyn TxnViews,
-    wanted: impl Fn(i64) -> bool,
-) -> (Owners, Vec<SlotGapView>) {
-    let mut owners = Owners::new();
-    let gaps = views.visit(&mut |id, entry| {
-        let owed = entry.owed.iter().map(|owed| owed.producer_id.0);
-        let before = entry.prev_pid.map(|pid| pid.0);
-        // What is present wins over what was.
-        for pid in owed.chain(before) {
-            if wanted(pid) {
+impl Looked {
+    pub(crate) fn at(
+        views: &dyn TxnViews,
+        topic: &str,
+        partition: i32,
+    ) -> Result<Self, NoPartition> {
+        let (mut open, mut count) = (Vec::new(), 0);
+        let view = views.partition(topic, partition, &mut |producers| {
+            count = producers.open_txns().count();
+            let first = producers.open_txns().take(OPEN_MAX);
+            open.extend(first.filter_map(|(first_offset, pid)| {
+                let entry = producers.producer(pid)?;
+                Some(Open {
+                    pid: pid.0,
+                    first_offset,
+                    epoch: entry.epoch.0,
+                    last_timestamp_ms: entry.last_timestamp,
+                })
+            }));
+        })?;
+        Ok(Self {
+            topic: topic.to_owned(),
+            partition,
+            view,
+            open,
+            count,
+        })
+    }
+
+    /// Whether a transaction is open still.
+    fn has(&self, one: &Open) -> bool {
+        let same = |open: &Open| (open.pid, open.first_offset) == (one.pid, one.first_offset);
+        self.open.iter().any(same)
+    }
+}
+
+/// What coordinators know of the producers of open transactions.
+struct Known {
+    owners: BTreeMap<i64, (Arc<str>, TxnEntry)>,
+    missing_slots: Vec<SlotGapView>,
+}
+
+impl Known {
+    /// One visit to all transactional ids, whatever is asked about.
+    fn of(views: &dyn TxnViews, looks: &[Looked]) -> Self {
+        let open = looks.iter().flat_map(|look| &look.open);
+        let wanted: BTreeSet<i64> = open.map(|one| one.pid).collect();
+        let mut owners = BTreeMap::new();
+        if wanted.is_empty() {
+            return Self {
+                owners,
+                missing_slots: Vec::new(),
+            };
+        }
+        let gaps = views.visit(&mut |id, entry| {
+            let owed = entry.owed.iter().map(|owed| owed.producer_id.0);
+            let before = entry.prev_pid.map(|pid| pid.0);
+            // What is present wins over what was.
+            for pid in owed.chain(before).filter(|pid| wanted.contains(pid)) {
                 owners
                     .entry(pid)
                     .or_insert_with(|| (id.clone(), entry.clone()));
             }
+            if wanted.contains(&entry.pid.0) {
+                owners.insert(entry.pid.0, (id.clone(), entry.clone()));
+            }
+        });
+        Self {
+            owners,
+            missing_slots: gaps.into_iter().map(Into::into).collect(),
         }
-        if wanted(entry.pid.0) {
-            owners.insert(entry.pid.0, (id.clone(), entry.clone()));
+    }
+
+    /// How a transaction on a partition stands with its coordinator.
+    fn standing(&self, look: &Looked, open: &Open) -> &'static str {
+        let Some((_, entry)) = self.owners.get(&open.pid) else {
+            let all_asked = self.missing_slots.is_empty();
+            return if all_asked { "hanging" } else { "unknown" };
+        };
+        let has = |partitions: &coordinator::machine::txn::TopicPartitions| {
+            let numbers = partitions.get(look.topic.as_str());
+            numbers.is_some_and(|numbers| numbers.contains(&look.partition))
+        };
+        let owes = entry.owed.iter().any(|owed| {
+            let mut entries = owed.entries.values();
+            owed.producer_id.0 == open.pid && entries.any(|one| has(&one.partitions))
+        });
+        let takes_part = entry.pid.0 == open.pid && has(&entry.partitions);
+        match entry.state {
+            _ if owes => "queued",
+            TxnState::Ongoing if takes_part => "ongoing",
+            TxnState::PrepareCommit | TxnState::PrepareAbort if takes_part => "deciding",
+            _ => "hanging",
         }
-    });
-    (owners, gaps.into_iter().map(Into::into).collect())
-}
-
-/// How a transaction on a partition stands with its coordinator.
-fn standing(pid: i64, at: (&str, i32), owner: Option<&TxnEntry>, all_asked: bool) -> &'static str {
-    let Some(entry) = owner else {
-        return if all_asked { "hanging" } else { "unknown" };
-    };
-    let (topic, partition) = at;
-    let has = |partitions: &coordinator::machine::txn::TopicPartitions| {
-        let numbers = partitions.get(topic);
-        numbers.is_some_and(|numbers| numbers.contains(&partition))
-    };
-    let owes = entry.owed.iter().any(|owed| {
-        let entries = owed.entries.values();
-        owed.producer_id.0 == pid && entries.into_iter().any(|one| has(&one.partitions))
-    });
-    if owes {
-        return "queued";
     }
-    match entry.state {
-        TxnState::Ongoing if entry.pid.0 == pid && has(&entry.partitions) => "ongoing",
-        TxnState::PrepareCommit | TxnState::PrepareAbort
-            if entry.pid.0 == pid && has(&entry.partitions) =>
-        {
-            "deciding"
+
+    /// Looks again at partitions on which something seems to hang; whether anything has ended since
+    /// they were looked at, so that the coordinators are to be asked again.
+    fn look_again(&self, views: &dyn TxnViews, looks: &mut [Looked]) -> bool {
+        let mut moved = false;
+        for look in looks {
+            let open = look.open.iter();
+            let hanging: Vec<_> = open
+                .filter(|one| self.standing(look, one) == "hanging")
+                .copied()
+                .collect();
+            if hanging.is_empty() {
+                continue;
+            }
+            // One that is gone or closed by now is told as it was.
+            let Ok(now) = Looked::at(views, &look.topic, look.partition) else {
+                continue;
+            };
+            if hanging.iter().any(|one| !now.has(one)) {
+                *look = now;
+                moved = true;
+            }
         }
-        _ => "hanging",
+        moved
+    }
+
+    fn open_txn(&self, look: &Looked, open: &Open, sure: bool, now_ms: i64) -> OpenTxn {
+        let standing = match self.standing(look, open) {
+            "hanging" if !sure => "unknown",
+            standing => standing,
+        };
+        let owner = self.owners.get(&open.pid);
+        let live = matches!(standing, "ongoing" | "deciding" | "queued");
+        let shown = owner.map(|(id, entry)| Transaction::of(id, entry, 0, 0, now_ms));
+        let next = match (shown, standing) {
+            (Some(shown), _) if live => shown.next,
+            (_, "unknown") => Next::nothing("its coordinator can't be asked now, so nobody knows"),
+            _ => {
+                Next::nothing("nothing ends it: its coordinator does not know that it is open here")
+            }
+        };
+        let entry = owner.map(|(_, entry)| entry).filter(|_| live);
+        let start_ms = entry.and_then(|entry| entry.start_ms);
+        OpenTxn {
+            producer_id: open.pid,
+            producer_epoch: open.epoch,
+            first_offset: open.first_offset,
+            last_timestamp_ms: open.last_timestamp_ms,
+            standing,
+            transactional_id: owner.map(|(id, _)| id.to_string()),
+            state: owner.map(|(_, entry)| shown_state(entry).name()),
+            start_ms,
+            start: start_ms.map(rfc3339),
+            age_ms: start_ms.map(|start| now_ms.saturating_sub(start)),
+            timeout_ms: entry.map(|entry| entry.timeout_ms),
+            client: entry.and_then(|entry| entry.client.as_ref()).map(client_of),
+            next,
+        }
+    }
+
+    fn explained(&self, views: &dyn TxnViews, look: &Looked, sure: bool) -> LsoView {
+        let source = Source::owner(views);
+        let view = &look.view;
+        let open = look.open.iter();
+        let open_transactions: Vec<_> = open
+            .map(|one| self.open_txn(look, one, sure, source.as_of_ms))
+            .collect();
+        let holder = open_transactions.first().cloned();
+        let holder = holder.filter(|_| view.last_stable < view.high_watermark);
+        let held_back = view.high_watermark.saturating_sub(view.last_stable);
+        let summary = match &holder {
+            None => format!(
+                "Nothing is held back: readers of committed records see everything below {}.",
+                view.last_stable
+            ),
+            Some(holder) => sentence(holder, held_back),
+        };
+        let remedies = holder.as_ref().map_or_else(Vec::new, |holder| {
+            let id = holder.transactional_id.as_deref();
+            let held = views.holds().into_iter().find(|hold| holds_id(hold, id));
+            let place = (look.topic.as_str(), look.partition);
+            remedies(
+                holder,
+                place,
+                held.map(|hold| hold.number),
+                &views.kafka_address(),
+            )
+        });
+        LsoView {
+            topic: look.topic.clone(),
+            topic_id: view.topic_id.clone(),
+            partition: look.partition,
+            leader_epoch: view.leader_epoch,
+            log_start_offset: view.log_start,
+            last_stable_offset: view.last_stable,
+            high_watermark: view.high_watermark,
+            held_back,
+            summary,
+            holder,
+            remedies,
+            open_count: look.count,
+            open_transactions,
+            missing_slots: self.missing_slots.clone(),
+            source,
+        }
     }
 }
 
-fn open_txn(
-    (pid, first_offset, producer): (i64, i64, &ProducerEntry),
-    at: (&str, i32),
-    owner: Option<&(Arc<str>, TxnEntry)>,
-    all_asked: bool,
-    now_ms: i64,
-) -> OpenTxn {
-    let standing = standing(pid, at, owner.map(|(_, entry)| entry), all_asked);
-    let live = matches!(standing, "ongoing" | "deciding" | "queued");
-    let shown = owner.map(|(id, entry)| Transaction::of(id, entry, 0, 0, now_ms));
-    let nothing = |text: &str| Next {
-        action: "nothing",
-        at_ms: None,
-        text: text.to_owned(),
-    };
-    let next = match (&shown, standing) {
-        (Some(shown), _) if live => shown.next.clone(),
-        (_, "unknown") => nothing("its coordinator can't be asked now, so nobody knows"),
-        _ => nothing("nothing ends it: its coordinator does not know that it is open here"),
-    };
-    let entry = owner.map(|(_, entry)| entry).filter(|_| live);
-    let start_ms = entry.and_then(|entry| entry.start_ms);
-    OpenTxn {
-        producer_id: pid,
-        producer_epoch: producer.epoch.0,
-        first_offset,
-        last_timestamp_ms: producer.last_timestamp,
-        standing,
-        transactional_id: owner.map(|(id, _)| id.to_string()),
-        state: owner.map(|(_, entry)| shown_state(entry).name()),
-        start_ms,
-        start: start_ms.map(rfc3339),
-        age_ms: start_ms.map(|start| now_ms.saturating_sub(start)),
-        timeout_ms: entry.map(|entry| entry.timeout_ms),
-        client: entry.and_then(|entry| entry.client.as_ref()).map(client_of),
-        next,
+/// Explains the last stable offsets of partitions that were looked at.
+pub(crate) fn explain(views: &dyn TxnViews, mut looks: Vec<Looked>) -> Vec<LsoView> {
+    let mut known = Known::of(views, &looks);
+    let mut sure = false;
+    for _ in 0..LOOKS_MAX {
+        sure = !known.look_again(views, &mut looks);
+        if sure {
+            break;
+        }
+        known = Known::of(views, &looks);
     }
+    let looks = looks.iter();
+    looks
+        .map(|look| known.explained(views, look, sure))
+        .collect()
 }
 
-/// Explains the last stable offset of a partition.
-pub(crate) fn explain(
-    views: &dyn TxnViews,
-    topic: &str,
-    partition: i32,
-    view: &PartitionView,
-) -> LsoView {
-    let producers = view.image.entries.iter();
-    let mut open: Vec<_> = producers
-        .filter_map(|(pid, entry)| Some((pid.0, entry.current_txn_first_offset?, entry)))
-        .collect();
-    open.sort_by_key(|(_, first_offset, _)| *first_offset);
-    let (owners, missing_slots) = if open.is_empty() {
-        (Owners::new(), Vec::new())
-    } else {
-        owners(views, |pid| open.iter().any(|(open, ..)| *open == pid))
-    };
-    let source = Source::owner(views);
-    let open_transactions: Vec<OpenTxn> = open
-        .into_iter()
-        .map(|one| {
-            let owner = owners.get(&one.0);
-            let all_asked = missing_slots.is_empty();
-            open_txn(one, (topic, partition), owner, all_asked, source.as_of_ms)
-        })
-        .collect();
-    let holder = open_transactions.first().cloned();
-    let holder = holder.filter(|_| view.last_stable < view.high_watermark);
-    let held_back = view.high_watermark.saturating_sub(view.last_stable);
-    let summary = match &holder {
-        None => format!(
-            "Nothing is held back: readers of committed records see everything below {}.",
-            view.last_stable
-        ),
-        Some(holder) => sentence(holder, held_back),
-    };
-    let holds = views.holds();
-    let is_held = |id: Option<&str>| holds.iter().find(|hold| holds_id(hold, id));
-    let remedies = holder.as_ref().map_or_else(Vec::new, |holder| {
-        let held = is_held(holder.transactional_id.as_deref()).map(|hold| hold.number);
-        remedies(holder, topic, partition, held)
-    });
-    LsoView {
-        topic: topic.to_owned(),
-        topic_id: view.topic_id.clone(),
-        partition,
-        leader_epoch: view.leader_epoch,
-        log_start_offset: view.log_start,
-        last_stable_offset: view.last_stable,
-        high_watermark: view.high_watermark,
-        held_back,
-        summary,
-        holder,
-        remedies,
-        open_transactions,
-        missing_slots,
-        source,
-    }
-}
-
-fn holds_id(hold: &crate::views::HoldView, id: Option<&str>) -> bool {
+fn holds_id(hold: &HoldView, id: Option<&str>) -> bool {
     match (&hold.transactional_id, id) {
         (None, _) => true,
         (Some(held), Some(id)) => held == id,
         (Some(_), None) => false,
-    }
-}
-
-/// A time that has passed, in its largest unit.
-struct Age(i64);
-
-impl fmt::Display for Age {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.max(0) / 1000;
-        match seconds {
-            0..=119 => write!(f, "{seconds} s"),
-            120..=7199 => write!(f, "{} min", seconds / 60),
-            _ => write!(f, "{} h", seconds / 3600),
-        }
-    }
-}
-
-fn sentence(holder: &OpenTxn, held_back: i64) -> String {
-    let who = match &holder.transactional_id {
-        Some(id) => format!("{id:?} (producer {})", holder.producer_id),
-        None => format!("producer {}", holder.producer_id),
-    };
-    let since = holder
-        .age_ms
-        .map_or_else(String::new, |age_ms| format!(", open for {}", Age(age_ms)));
-    let what = match holder.standing {
-        "ongoing" => "an open transaction",
-        "deciding" | "queued" => "a transaction that is decided, and whose marker is not written",
-        "hanging" => "a hanging transaction",
-        _ => "a transaction whose coordinator can't be asked",
-    };
-    format!(
-        "{held_back} offsets are held back by {what} of {who}{since}, which began at offset {} \
-         here; {}.",
-        holder.first_offset, holder.next.text
-    )
-}
-
-fn remedies(holder: &OpenTxn, topic: &str, partition: i32, held: Option<u64>) -> Vec<Remedy> {
-    let remedy = |text: &str, request: Option<String>, command: Option<String>| Remedy {
-        text: text.to_owned(),
-        request,
-        command,
-    };
-    let id = holder.transactional_id.as_deref().unwrap_or_default();
-    match holder.standing {
-        "ongoing" => {
-            let request = format!("POST /api/v1/transactions/{}/abort", segment(id));
-            let typed = word(id);
-            let command =
-                typed.map(|id| format!("fencepost txn force-terminate --transactional-id {id}"));
-            vec![
-                remedy(
-                    "Let its client end it, or wait for its timeout.",
-                    None,
-                    None,
-                ),
-                remedy(
-                    "Abort it: its records are dropped, and its client is fenced.",
-                    Some(request),
-                    command,
-                ),
-            ]
-        }
-        "deciding" | "queued" => {
-            let release = held.map(|number| {
-                let request = format!("DELETE /api/v1/faults/{number}");
-                remedy(
-                    "Release the fault that holds its markers.",
-                    Some(request),
-                    None,
-                )
-            });
-            let again = "POST /api/v1/reconcile/run".to_owned();
-            let again = remedy("Have its markers tried again now.", Some(again), None);
-            release.into_iter().chain([again]).collect()
-        }
-        "hanging" => {
-            let command = word(topic).map(|topic| {
-                format!(
-                    "fencepost txn abort --topic {topic} --partition {partition} --start-offset {}",
-                    holder.first_offset
-                )
-            });
-            let text = "Abort it on this partition: its records here are dropped.";
-            vec![remedy(text, None, command)]
-        }
-        _ => {
-            let request = "GET /readyz?verbose".to_owned();
-            let text = "See which files are damaged or being loaded.";
-            vec![remedy(text, Some(request), None)]
-        }
     }
 }

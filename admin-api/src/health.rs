@@ -1,16 +1,22 @@
 //! `/livez` and `/readyz`, in the form that Kubernetes gave them.
 //!
 //! `?verbose` lists every check, `?exclude=NAME` leaves one out. A process of which a part does
-//! not serve is ready and says that it is degraded: taking it away would not help the part.
+//! not serve is ready and says that it is degraded: taking it away would not help the part. Reasons
+//! are told to who may see the rest of the surface (`access`).
 
 use std::fmt::Write;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use crate::access::Trusted;
 use crate::{Problem, Views};
+
+/// What stands for a reason that the caller may not know.
+const WITHHELD: &str = "why is told to who may ask";
 
 /// One thing that readiness depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +58,7 @@ pub(crate) async fn livez(State(views): State<Arc<dyn Views>>) -> Response {
 
 pub(crate) async fn readyz(
     State(views): State<Arc<dyn Views>>,
+    Extension(Trusted(trusted)): Extension<Trusted>,
     RawQuery(query): RawQuery,
 ) -> Response {
     let query = query.unwrap_or_default();
@@ -67,6 +74,14 @@ pub(crate) async fn readyz(
     };
     let mut checks = views.checks();
     checks.retain(|check| !excluded(check));
+    if !trusted {
+        let reasons = checks
+            .iter_mut()
+            .flat_map(|check| [&mut check.failed, &mut check.degraded]);
+        reasons
+            .flatten()
+            .for_each(|reason| WITHHELD.clone_into(reason));
+    }
     let failed: Vec<_> = checks.iter().filter_map(reason).collect();
     if verbose {
         let status = if failed.is_empty() {

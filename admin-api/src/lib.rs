@@ -10,11 +10,13 @@ mod audit;
 mod body;
 mod explain;
 mod health;
+mod jobs;
 mod listener;
 mod model;
 mod page;
 mod problem;
 mod query;
+mod remedy;
 mod routes;
 pub mod views;
 
@@ -29,6 +31,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tokio::sync::Semaphore;
 
 pub use access::{TOKEN_LEN_MAX, TOKEN_LEN_MIN, Token};
 pub use health::Check;
@@ -69,6 +72,8 @@ pub(crate) struct App {
     token: Option<Token>,
     faults: bool,
     audit: Arc<AuditLog>,
+    /// Places of requests that are answered at a time.
+    answering: Arc<Semaphore>,
 }
 
 impl FromRef<App> for Arc<dyn Views> {
@@ -85,9 +90,11 @@ pub fn router(parts: Parts) -> Router {
         token: parts.token,
         faults: parts.faults,
         audit: Arc::default(),
+        answering: Arc::new(Semaphore::new(access::ANSWERING_MAX)),
     };
     routes::router()
         .route("/", get(page::page))
+        .route("/problems/{kind}", get(problem::kind))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics))

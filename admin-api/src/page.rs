@@ -4,14 +4,17 @@
 use std::fmt::{self, Write};
 
 use axum::extract::State;
-use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
+use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY};
 use axum::http::header::{X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS};
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use coordinator::volume::format::rfc3339;
 
-use crate::explain::{explain, segment};
-use crate::model::{LsoView, Transaction, TransactionList};
-use crate::routes::transactions::{Filter, next_query, select};
+use crate::explain::{Looked, explain, segment};
+use crate::model::{LsoView, OpenTxn, Remedy, Transaction, TransactionList};
+use crate::query::next_query;
+use crate::remedy::Age;
+use crate::routes::transactions::{Filter, select};
 use crate::{App, Problem};
 
 /// Partitions that are explained.
@@ -26,7 +29,8 @@ const HEAD: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8
 table{border-collapse:collapse}th,td{text-align:left;vertical-align:top;padding:.3rem .7rem;\
 border-bottom:1px solid #8886}code,td.id{font-family:ui-monospace,monospace;\
 overflow-wrap:anywhere}article{border-left:.3rem solid #b30;padding:.1rem 1rem;margin:1rem 0}\
-.gap{color:#b30}</style></head><body><h1>Fencepost</h1>";
+.gap{color:#b30}dt{font-weight:600}dd{margin:0 0 .3rem 1rem}</style></head>\
+<body><h1>Fencepost</h1>";
 
 /// Text as it may stand in a page. Characters that are not seen, or turn the text around them, are
 /// shown by their numbers.
@@ -53,15 +57,46 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// The page.
-pub(crate) async fn page(State(app): State<App>, uri: Uri) -> Response {
-    let (status, body) = match Filter::read(&with_default_order(&uri), &*app.txns) {
-        Ok(filter) => {
-            let list = select(&*app.txns, &filter);
-            (StatusCode::OK, whole(&app, &uri, &list))
+/// How the surface is reached, for commands that are shown.
+struct Site {
+    host: String,
+    token: bool,
+}
+
+impl Site {
+    fn of(app: &App, headers: &HeaderMap) -> Self {
+        let named = headers.get(HOST).and_then(|value| value.to_str().ok());
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
+        let named = named.filter(|host| host.chars().all(plain));
+        Self {
+            host: named.unwrap_or("127.0.0.1:9644").to_owned(),
+            token: app.token.is_some(),
         }
-        Err(problem) => (StatusCode::BAD_REQUEST, wrong(&problem)),
-    };
+    }
+
+    /// The request of a remedy, as it is typed.
+    fn curl(&self, remedy: &Remedy) -> Option<String> {
+        let (method, path) = remedy.request.as_ref()?.split_once(' ')?;
+        let token = if self.token {
+            " -H \"Authorization: Bearer $(cat TOKEN-FILE)\""
+        } else {
+            ""
+        };
+        let how = match (method, &remedy.body) {
+            ("GET", _) => String::new(),
+            (_, Some(body)) => format!(" --json '{body}'"),
+            (method, None) => format!(" -X {method}"),
+        };
+        Some(format!("curl -s{token}{how} 'http://{}{path}'", self.host))
+    }
+}
+
+/// The page.
+pub(crate) async fn page(State(app): State<App>, uri: Uri, headers: HeaderMap) -> Response {
+    let site = Site::of(&app, &headers);
+    let made = app.beside(move |app| made(app, &uri, &site)).await;
+    let failed = |problem| (StatusCode::SERVICE_UNAVAILABLE, wrong(&problem));
+    let (status, body) = made.unwrap_or_else(failed);
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CONTENT_SECURITY_POLICY, POLICY),
@@ -70,6 +105,16 @@ pub(crate) async fn page(State(app): State<App>, uri: Uri) -> Response {
         (REFERRER_POLICY, "no-referrer"),
     ];
     (status, headers, body).into_response()
+}
+
+fn made(app: &App, uri: &Uri, site: &Site) -> (StatusCode, String) {
+    match Filter::read(&with_default_order(uri), &*app.txns) {
+        Ok(filter) => {
+            let list = select(&*app.txns, &filter);
+            (StatusCode::OK, whole(app, uri, site, &list))
+        }
+        Err(problem) => (StatusCode::BAD_REQUEST, wrong(&problem)),
+    }
 }
 
 /// People look for what has been open for long.
@@ -88,15 +133,21 @@ fn wrong(problem: &Problem) -> String {
     format!("{HEAD}<p>{detail}</p><p><a href=\"/\">All transactions</a></p></body></html>\n")
 }
 
-fn whole(app: &App, uri: &Uri, list: &TransactionList) -> String {
+fn whole(app: &App, uri: &Uri, site: &Site, list: &TransactionList) -> String {
     let mut html = HEAD.to_owned();
     // Writing to a string cannot fail.
-    body(&mut html, app, uri, list).unwrap_or_default();
+    body(&mut html, app, uri, site, list).unwrap_or_default();
     html.push_str("</body></html>\n");
     html
 }
 
-fn body(html: &mut String, app: &App, uri: &Uri, list: &TransactionList) -> fmt::Result {
+fn body(
+    html: &mut String,
+    app: &App,
+    uri: &Uri,
+    site: &Site,
+    list: &TransactionList,
+) -> fmt::Result {
     let source = &list.source;
     write!(
         html,
@@ -107,12 +158,12 @@ fn body(html: &mut String, app: &App, uri: &Uri, list: &TransactionList) -> fmt:
         source.broker,
         Escaped(&source.as_of)
     )?;
-    stuck(html, app)?;
+    stuck(html, app, site)?;
     transactions(html, uri, list)
 }
 
 /// Partitions of which readers of committed records do not see the end.
-fn stuck(html: &mut String, app: &App) -> fmt::Result {
+fn stuck(html: &mut String, app: &App, site: &Site) -> fmt::Result {
     let (held_back, count) = app.txns.held_back(EXPLAINED_MAX);
     html.write_str("<h2>Partitions that are held back</h2>")?;
     if held_back.is_empty() {
@@ -121,11 +172,12 @@ fn stuck(html: &mut String, app: &App) -> fmt::Result {
         );
     }
     let shown = held_back.len();
-    for (topic, partition) in held_back {
+    let looks = held_back.iter().filter_map(|(topic, partition)| {
         // It may have been deleted since.
-        if let Ok(view) = app.txns.partition(&topic, partition) {
-            explained(html, &explain(&*app.txns, &topic, partition, &view))?;
-        }
+        Looked::at(&*app.txns, topic, *partition).ok()
+    });
+    for view in explain(&*app.txns, looks.collect()) {
+        explained(html, site, &view)?;
     }
     if count > shown {
         write!(html, "<p>And {} more.</p>", count - shown)?;
@@ -133,7 +185,7 @@ fn stuck(html: &mut String, app: &App) -> fmt::Result {
     Ok(())
 }
 
-fn explained(html: &mut String, view: &LsoView) -> fmt::Result {
+fn explained(html: &mut String, site: &Site, view: &LsoView) -> fmt::Result {
     let (topic, partition) = (Escaped(&view.topic), view.partition);
     write!(
         html,
@@ -142,15 +194,70 @@ fn explained(html: &mut String, view: &LsoView) -> fmt::Result {
         segment(&view.topic),
         Escaped(&view.summary),
     )?;
+    if let Some(holder) = &view.holder {
+        facts(html, view, holder)?;
+    }
     html.write_str("<ul>")?;
     for remedy in &view.remedies {
         write!(html, "<li>{}", Escaped(&remedy.text))?;
-        for line in [&remedy.request, &remedy.command].into_iter().flatten() {
+        for line in [&remedy.command, &site.curl(remedy)].into_iter().flatten() {
             write!(html, "<br><code>{}</code>", Escaped(line))?;
         }
         html.write_str("</li>")?;
     }
     html.write_str("</ul></article>")
+}
+
+/// Who holds a partition back, since when, what that means, and what happens next.
+fn facts(html: &mut String, view: &LsoView, holder: &OpenTxn) -> fmt::Result {
+    html.write_str("<dl><dt>Held by</dt><dd>")?;
+    if let Some(id) = &holder.transactional_id {
+        let (path, id) = (segment(id), Escaped(id));
+        write!(
+            html,
+            "<code><a href=\"/api/v1/transactions/{path}\">{id}</a></code>, "
+        )?;
+    }
+    let (pid, epoch) = (holder.producer_id, holder.producer_epoch);
+    write!(html, "producer {pid}, epoch {epoch}")?;
+    if let Some(client) = &holder.client {
+        let (id, address) = (Escaped(&client.id), Escaped(&client.address));
+        write!(
+            html,
+            ", client {id} at {address} {}",
+            Escaped(&client.software)
+        )?;
+    }
+    let last = rfc3339(holder.last_timestamp_ms);
+    let since = match (&holder.start, holder.age_ms) {
+        (Some(start), Some(age_ms)) => format!("{start}, {} ago", Age(age_ms)),
+        _ => format!("nobody knows; its last record here is of {last}"),
+    };
+    let means = match holder.standing {
+        "ongoing" => "Its client has it open and may still commit it.",
+        "deciding" => "It is decided. Its marker is being written here.",
+        "queued" => "It is decided. The broker that has to write its marker has not done so.",
+        "hanging" => {
+            "It hangs: its coordinator does not know that it is open here, so that neither its \
+             client nor a timeout ends it."
+        }
+        _ => "Its coordinator can't be asked now: a slot of it is loading or damaged.",
+    };
+    let at = holder
+        .next
+        .at_ms
+        .map_or_else(String::new, |at| format!(" ({})", rfc3339(at)));
+    write!(
+        html,
+        "</dd><dt>Since</dt><dd>{}</dd><dt>Readers</dt><dd>{} offsets wait, from {} on; {} more \
+         transactions are open behind it</dd><dt>It means</dt><dd>{means}</dd><dt>Next</dt>\
+         <dd>{}{at}</dd></dl>",
+        Escaped(&since),
+        view.held_back,
+        view.last_stable_offset,
+        view.open_count.saturating_sub(1),
+        Escaped(&holder.next.text),
+    )
 }
 
 fn transactions(html: &mut String, uri: &Uri, list: &TransactionList) -> fmt::Result {
@@ -161,7 +268,10 @@ fn transactions(html: &mut String, uri: &Uri, list: &TransactionList) -> fmt::Re
     let counts: Vec<String> = list
         .by_state
         .iter()
-        .map(|(state, count)| format!("{count} {}", Escaped(state)))
+        .map(|(state, count)| {
+            let (path, state) = (segment(state), Escaped(state));
+            format!("<a href=\"/?state={path}\">{count} {state}</a>")
+        })
         .collect();
     write!(
         html,

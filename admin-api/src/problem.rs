@@ -9,12 +9,16 @@ use coordinator::machine::txn::TxnError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::query::Segments;
 use crate::views::{KafkaCode, NoPartition};
 
 /// An error of the admin surface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
+    /// What kind of problem: where that is explained.
+    #[serde(rename = "type")]
+    kind: String,
     /// The HTTP status.
     status: u16,
     /// What kind of problem.
@@ -38,6 +42,80 @@ pub struct Problem {
     also: Also,
 }
 
+/// Every kind of problem: its title, and what it means.
+const KINDS: [(&str, &str); 15] = [
+    (
+        "Bad request",
+        "The request can't be understood; the detail says where. Nothing was done.",
+    ),
+    (
+        "Body too large",
+        "A body has at most 64 KiB. Nothing was done.",
+    ),
+    (
+        "Conflict",
+        "What is asked for does not fit what is: nothing is open, or it is decided already.",
+    ),
+    (
+        "Damaged",
+        "A file on the volume is damaged and has to be repaired; /readyz?verbose names it.",
+    ),
+    (
+        "Forbidden",
+        "Without a token only requests that name a loopback host are answered.",
+    ),
+    (
+        "Internal error",
+        "A defect of the broker. Its log has more.",
+    ),
+    (
+        "Invalid parameter",
+        "A parameter or field has a value that is not allowed, or is not known.",
+    ),
+    (
+        "Method not allowed",
+        "The path does not have that method; /openapi.json lists what it has.",
+    ),
+    (
+        "Not available now",
+        "It passes by itself, as a slot that is being read. Try again.",
+    ),
+    (
+        "Not found",
+        "There is no such path, transactional id, topic, partition, group or fault.",
+    ),
+    (
+        "Not live",
+        "The process makes no progress and should be restarted.",
+    ),
+    ("Not ready", "The process can't serve anything now."),
+    (
+        "Precondition failed",
+        "What the caller looked at has changed. Look again before acting.",
+    ),
+    (
+        "Unauthorized",
+        "The token of --admin-token-file is needed: Authorization: Bearer TOKEN.",
+    ),
+    (
+        "Unsupported media type",
+        "A body must be JSON and say so: Content-Type: application/json.",
+    ),
+];
+
+/// The last segment of the path of a kind.
+fn slug(title: &str) -> String {
+    title.to_ascii_lowercase().replace(' ', "-")
+}
+
+/// What a kind of problem means.
+pub(crate) async fn kind(Segments(kind): Segments<String>) -> Result<String, Problem> {
+    let found = KINDS.iter().find(|(title, _)| slug(title) == kind);
+    let (title, text) =
+        found.ok_or_else(|| Problem::no_such("there is no such kind of problem"))?;
+    Ok(format!("{title}\n\n{text}\n"))
+}
+
 /// What an answer says in a header besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Also {
@@ -58,6 +136,7 @@ pub(crate) struct InvalidParam {
 impl Problem {
     fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
         Self {
+            kind: format!("/problems/{}", slug(title)),
             status: status.as_u16(),
             title,
             detail: detail.into(),
@@ -94,8 +173,8 @@ impl Problem {
     /// A parameter has a value that is not allowed.
     pub fn invalid(name: &str, reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        let mut problem = Self::bad_request(format!("{name}: {reason}"));
-        problem.title = "Invalid parameter";
+        let detail = format!("{name}: {reason}");
+        let mut problem = Self::new(StatusCode::BAD_REQUEST, "Invalid parameter", detail);
         problem.invalid_params.push(InvalidParam {
             name: name.to_owned(),
             reason,

@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use axum::Json;
 use axum::extract::{FromRequestParts, Path, Query};
-use axum::http::Uri;
+use axum::http::header::LINK;
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, Uri};
+use axum::response::{IntoResponse, Response};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Problem;
@@ -84,15 +89,21 @@ impl Params {
             let allowed = format!("it must be 1 to {PAGE_SIZE_MAX}");
             return Err(Problem::invalid("page_size", allowed));
         }
-        let after = match self.one("page_token")? {
-            None | Some("") => None,
+        let after = self.after(order)?;
+        Ok(PageAsk { size, after })
+    }
+
+    /// The entry of a list in this `order` behind which the page begins.
+    pub(crate) fn after(&self, order: &str) -> Result<Option<Key>, Problem> {
+        match self.one("page_token")? {
+            None | Some("") => Ok(None),
             Some(token) => {
                 let wrong = "it must be the nextPageToken of an answer to the same query";
                 let key = Key::from_token(order, token);
-                Some(key.ok_or_else(|| Problem::invalid("page_token", wrong))?)
+                key.map(Some)
+                    .ok_or_else(|| Problem::invalid("page_token", wrong))
             }
-        };
-        Ok(PageAsk { size, after })
+        }
     }
 }
 
@@ -101,7 +112,7 @@ impl Params {
 pub(crate) struct Key(pub(crate) i64, pub(crate) String);
 
 impl Key {
-    fn token(&self, order: &str) -> String {
+    pub(crate) fn token(&self, order: &str) -> String {
         let text = format!("{order} {} {}", self.0, self.1);
         let mut token = String::with_capacity(text.len() * 2);
         for byte in text.bytes() {
@@ -173,15 +184,44 @@ impl<T> Page<T> {
     }
 
     /// The entries, and the token of the next page.
-    pub(crate) fn take(mut self, order: &str) -> (Vec<T>, Option<String>) {
+    pub(crate) fn take(self, order: &str) -> (Vec<T>, Option<String>) {
+        let (kept, token) = self.take_keyed(order);
+        (kept.into_values().collect(), token)
+    }
+
+    /// The same with the places of the entries.
+    pub(crate) fn take_keyed(mut self, order: &str) -> (BTreeMap<Key, T>, Option<String>) {
         let more = self.kept.len() > self.ask.size;
         if more {
             self.kept.pop_last();
         }
         let last = self.kept.last_key_value().map(|(last, _)| last);
         let token = last.filter(|_| more).map(|last| last.token(order));
-        (self.kept.into_values().collect(), token)
+        (self.kept, token)
     }
+}
+
+/// The query again, with another token.
+pub(crate) fn next_query(uri: &Uri, token: &str) -> String {
+    let query = uri.query().unwrap_or_default().split('&');
+    let others = query.filter(|pair| !pair.is_empty() && !pair.starts_with("page_token="));
+    let mut next: String = others.flat_map(|pair| [pair, "&"]).collect();
+    next.push_str("page_token=");
+    next.extend(utf8_percent_encode(token, NON_ALPHANUMERIC));
+    next
+}
+
+/// A page as an answer, with a link to the next one.
+pub(crate) fn listed<T: Serialize>(uri: &Uri, next: Option<&String>, page: T) -> Response {
+    let link = next.and_then(|token| {
+        let link = format!("<{}?{}>; rel=\"next\"", uri.path(), next_query(uri, token));
+        HeaderValue::from_str(&link).ok()
+    });
+    let mut answer = Json(page).into_response();
+    if let Some(link) = link {
+        answer.headers_mut().insert(LINK, link);
+    }
+    answer
 }
 
 /// The parameters of a path; one that can't be read is a problem like any.

@@ -1,7 +1,7 @@
 //! What the process shows and does, as traits that it implements.
 //!
-//! Methods that return a future may take their time; the others are called on the thread of the
-//! admin surface and must not wait.
+//! Methods that return a future may take their time; the others must not wait. Those that look at
+//! many things are called by [`TxnViews::work`], beside the thread that answers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use coordinator::machine::group::GroupError;
 use coordinator::machine::group::offsets::OffsetTable;
-use coordinator::machine::producer::Image;
+use coordinator::machine::producer::ProducerStates;
 use coordinator::machine::txn::{TxnEntry, TxnError};
 use coordinator::service::cluster::{Found, QueuedMarkers};
 use coordinator::service::txns::SlotGap;
@@ -79,9 +79,10 @@ pub struct PartitionView {
     pub last_stable: i64,
     /// `producer.id.expiration.ms`.
     pub expiration_ms: i64,
-    /// Producers and transactions.
-    pub image: Image,
 }
+
+/// Looks at the durable producers of a partition.
+pub type Look<'a> = &'a mut dyn FnMut(&ProducerStates);
 
 /// Bounds of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,14 +128,24 @@ pub struct HoldView {
     pub orders: u64,
 }
 
+/// Something that takes its time.
+pub type Job = Box<dyn FnOnce() + Send>;
+
 /// Transactions, as the process knows them.
 pub trait TxnViews: Send + Sync + 'static {
     /// The time, ms since the Unix epoch.
     fn now_ms(&self) -> i64;
     /// Completes after `duration`.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+    /// Does a job beside the thread that answers, behind those that were taken before; `false` if
+    /// too many wait, or the process stops.
+    fn work(&self, job: Job) -> bool;
+    /// Runs a task to its end, whoever it is that asked for it and goes away.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
     /// This broker's number.
     fn broker(&self) -> i32;
+    /// HOST:PORT at which Kafka clients are told to reach this broker.
+    fn kafka_address(&self) -> String;
     /// What a client is told for `error`.
     fn kafka_code(&self, error: TxnError) -> KafkaCode;
 
@@ -155,11 +166,16 @@ pub trait TxnViews: Send + Sync + 'static {
     /// What became of an id.
     fn history<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<HistoryView, String>>;
 
-    /// A partition.
+    /// A partition; `look` sees its producers at the same moment, under a lock: it must be short.
     ///
     /// # Errors
     /// See [`NoPartition`].
-    fn partition(&self, topic: &str, partition: i32) -> Result<PartitionView, NoPartition>;
+    fn partition(
+        &self,
+        topic: &str,
+        partition: i32,
+        look: Look<'_>,
+    ) -> Result<PartitionView, NoPartition>;
     /// The bounds of a partition; `None` where it can't be shown.
     fn bounds(&self, topic: &str, partition: i32) -> Option<Bounds>;
     /// Partitions of which a reader of committed records does not see the end, in order: at most
@@ -179,9 +195,14 @@ pub trait TxnViews: Send + Sync + 'static {
     /// The producer ids that brokers have reserved.
     fn id_blocks(&self) -> BoxFuture<'_, Result<Vec<Found<IdBlockFile>>, String>>;
 
-    /// Aborts an open transaction of the session (producer id, epoch), as the reaper would.
-    fn abort<'a>(&'a self, id: &'a str, session: (i64, i16))
-    -> BoxFuture<'a, Result<(), TxnError>>;
+    /// Aborts the open transaction of the number `txn_seq` of the session (producer id, epoch), as
+    /// the reaper would.
+    fn abort<'a>(
+        &'a self,
+        id: &'a str,
+        session: (i64, i16),
+        txn_seq: u64,
+    ) -> BoxFuture<'a, Result<(), TxnError>>;
     /// Aborts what is past its timeout.
     fn reap(&self) -> BoxFuture<'_, Pass>;
     /// Carries out what is decided.

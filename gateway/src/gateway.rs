@@ -203,6 +203,7 @@ impl Gateway {
             produce_classified: Arc::clone(running.broker.produce_classified()),
             offsets: Arc::clone(running.broker.offsets().counters()),
             history: Arc::clone(running.history.counters()),
+            syncs: Arc::clone(space.syncs()),
             store_refusals: Arc::clone(running.broker.store_refusals()),
             journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
         }));

@@ -2,23 +2,20 @@
 //! the same data.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 
-use crate::process::{Process, repository};
-use crate::wallclock;
+use crate::process::{Process, read_line, repository};
 
 /// How long the gateway may take to print its addresses.
 const STARTUP: Duration = Duration::from_mins(2);
-/// Longest line of addresses, in bytes.
-const LINE_LEN_MAX: usize = 64 * 1024;
 
 /// How a gateway is started.
 #[derive(Debug, Clone, Default)]
@@ -73,6 +70,29 @@ impl Gateway {
     /// HOST:PORT of the admin API.
     pub fn admin_address(&self) -> String {
         self.addresses.admin.clone()
+    }
+
+    /// The sum of a counter of `/metrics` over all its labels; `name` as it is shown, with
+    /// `_total`.
+    pub fn counter(&self, name: &str) -> Result<u64> {
+        let address = self.admin_address();
+        let mut stream = TcpStream::connect(&address).context("admin port")?;
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let mut sum = None;
+        for line in answer.lines() {
+            let Some((labelled, value)) = line.rsplit_once(' ') else {
+                continue;
+            };
+            if labelled.split('{').next() == Some(name) {
+                sum = Some(sum.unwrap_or(0) + value.parse::<u64>().context(labelled.to_owned())?);
+            }
+        }
+        sum.with_context(|| format!("no {name} in /metrics"))
     }
 
     /// The process.
@@ -175,7 +195,7 @@ fn launch(
         .stdout
         .take()
         .context("no standard output")?;
-    let line = first_line(&mut stdout).with_context(|| {
+    let line = read_line(&mut stdout, STARTUP).with_context(|| {
         let log = std::fs::read_to_string(log_path(data_dir)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         format!(
@@ -183,33 +203,6 @@ fn launch(
             lines[lines.len().saturating_sub(20)..].join("\n")
         )
     })?;
-    let addresses = serde_json::from_slice(&line)
-        .with_context(|| format!("addresses: {}", String::from_utf8_lossy(&line)))?;
+    let addresses = serde_json::from_str(&line).with_context(|| format!("addresses: {line}"))?;
     Ok((process, stdout, addresses))
-}
-
-/// The first line, read no further than its end.
-fn first_line(stdout: &mut ChildStdout) -> Result<Vec<u8>> {
-    let end = wallclock::now() + STARTUP;
-    let mut line = Vec::new();
-    while line.len() < LINE_LEN_MAX {
-        let left = end.saturating_duration_since(wallclock::now());
-        let patience = Timespec {
-            tv_sec: i64::try_from(left.as_secs())?,
-            tv_nsec: 1,
-        };
-        let mut ready = [PollFd::new(stdout, PollFlags::IN)];
-        if poll(&mut ready, Some(&patience))? == 0 {
-            bail!("no addresses within {STARTUP:?}");
-        }
-        let mut byte = [0];
-        if stdout.read(&mut byte)? == 0 {
-            bail!("it ended before it printed its addresses");
-        }
-        if byte == *b"\n" {
-            return Ok(line);
-        }
-        line.extend_from_slice(&byte);
-    }
-    bail!("more than {LINE_LEN_MAX} bytes in the first line")
 }

@@ -11,4 +11,5 @@ pub mod pipes;
 pub mod process;
 pub mod raw;
 pub mod sim;
+pub mod txn_tools;
 pub mod wallclock;

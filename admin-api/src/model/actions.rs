@@ -147,8 +147,11 @@ pub(crate) struct AuditEntry {
 pub(crate) struct Audit {
     #[serde(flatten)]
     pub(crate) source: Source,
-    /// The newest 1,000 since the process began; the log has all of them.
+    /// Those of this page. The newest 1,000 since the process began are kept; the log has all.
     pub(crate) entries: Vec<AuditEntry>,
     /// Older ones that are only in the log.
     pub(crate) forgotten: u64,
+    /// Asks for the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_page_token: Option<String>,
 }

@@ -81,6 +81,8 @@ pub(crate) struct GroupOffsets {
     /// Asks for the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next_page_token: Option<String>,
-    /// Staged offsets, by producer: invisible until their transactions are decided.
+    /// How many open transactions have staged offsets of the group.
+    pub(crate) pending_count: usize,
+    /// Their staged offsets, by producer: invisible until they are decided. At most 1,000.
     pub(crate) pending: Vec<PendingTxn>,
 }

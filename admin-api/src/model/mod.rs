@@ -20,9 +20,8 @@ pub(crate) use actions::{
     Unfinished,
 };
 pub(crate) use groups::{GroupOffset, GroupOffsets, PendingOffset, PendingTxn};
-pub(crate) use partitions::{BatchView, LsoView, OpenTxn, Producer, Producers, Remedy};
-pub(crate) use shared::{FenceFile, Fences, IdBlock, MarkerEntry, MarkerQueue};
-pub(crate) use shared::{ProducerIds, confirmed_and_waiting};
+pub(crate) use partitions::{LsoView, OpenTxn, Producer, Producers, Remedy};
+pub(crate) use shared::{FenceFile, Fences, IdBlock, MarkerEntry, MarkerQueue, ProducerIds};
 pub(crate) use transactions::{
     History, HistoryEntry, MissingPartition, Next, PartitionState, SlotGapView, StagedGroup,
     Transaction, TransactionDetail, TransactionList, client_of, shown_state,

@@ -1,6 +1,6 @@
 //! A partition: who holds its last stable offset, and its producers.
 
-use coordinator::machine::producer::BatchMetadata;
+use coordinator::machine::producer::{BatchMetadata, ProducerEntry};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -58,6 +58,9 @@ pub(crate) struct Remedy {
     /// The request that does it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<String>,
+    /// The body of the request, with WHY for what the audit log is to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) body: Option<String>,
     /// The command that does it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) command: Option<String>,
@@ -92,7 +95,9 @@ pub(crate) struct LsoView {
     pub(crate) holder: Option<OpenTxn>,
     /// What can be done about it.
     pub(crate) remedies: Vec<Remedy>,
-    /// Every open transaction, in order of first offsets.
+    /// How many transactions are open.
+    pub(crate) open_count: usize,
+    /// The open transactions in order of first offsets; at most 1,000.
     pub(crate) open_transactions: Vec<OpenTxn>,
     /// Slots of transactional ids that can't be asked.
     pub(crate) missing_slots: Vec<SlotGapView>,
@@ -144,6 +149,27 @@ pub(crate) struct Producer {
     /// Whether that was committed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_ended_committed: Option<bool>,
+}
+
+impl Producer {
+    /// An entry for people; `expiration_ms` is `producer.id.expiration.ms`.
+    pub(crate) fn of(producer_id: i64, entry: &ProducerEntry, expiration_ms: i64) -> Self {
+        let open = entry.current_txn_first_offset;
+        let expires_ms = entry.last_append_ms.saturating_add(expiration_ms);
+        Self {
+            producer_id,
+            producer_epoch: entry.epoch.0,
+            window: entry.window.batches().iter().map(BatchView::from).collect(),
+            last_sequence: entry.window.last_seq().map_or(-1, |sequence| sequence.0),
+            last_timestamp_ms: entry.last_timestamp,
+            last_append_ms: entry.last_append_ms,
+            expires_ms: open.is_none().then_some(expires_ms),
+            current_txn_start_offset: open,
+            coordinator_epoch: entry.coordinator_epoch,
+            last_ended_txn_seq: entry.last_marker.map(|marker| marker.txn_seq),
+            last_ended_committed: entry.last_marker.map(|marker| marker.commit),
+        }
+    }
 }
 
 /// The producers of a partition.

@@ -31,46 +31,45 @@ pub(crate) struct FenceFile {
     pub(crate) error: Option<String>,
     /// How many fences it has.
     pub(crate) count: usize,
-    /// The fences, by producer; at most 1,000.
+    /// Those of this page, by producer.
     pub(crate) fences: Vec<FenceEntry>,
 }
 
 /// The fences of every broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Fences {
     #[serde(flatten)]
     pub(crate) source: Source,
     /// One file a broker.
     pub(crate) brokers: Vec<FenceFile>,
+    /// Asks for the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_page_token: Option<String>,
 }
 
-/// Fences of a file that are shown at most.
-const FENCES_SHOWN_MAX: usize = 1000;
-
 impl FenceFile {
-    /// A file for people, of one producer if `producer` says so.
-    pub(crate) fn of(found: Found<FencesFile>, producer: Option<i64>) -> Self {
+    /// A file for people, with the fences of the producers `shown`.
+    pub(crate) fn of(found: &Found<FencesFile>, shown: impl Iterator<Item = i64>) -> Self {
         let broker = found.broker.0;
-        let file = match found.content {
+        let file = match &found.content {
             Ok(file) => file,
             Err(error) => {
                 return Self {
                     broker,
-                    error: Some(error),
+                    error: Some(error.clone()),
                     count: 0,
                     fences: Vec::new(),
                 };
             }
         };
-        let fences = file.fences.iter();
-        let fences = fences.filter(|(pid, _)| producer.is_none_or(|wanted| wanted == **pid));
-        let fences = fences
-            .take(FENCES_SHOWN_MAX)
-            .map(|(pid, epoch)| FenceEntry {
-                producer_id: *pid,
-                producer_epoch: *epoch,
-                seen_ms: file.seen_ms.get(pid).copied(),
-            });
+        let fences = shown.filter_map(|producer_id| {
+            Some(FenceEntry {
+                producer_id,
+                producer_epoch: *file.fences.get(&producer_id)?,
+                seen_ms: file.seen_ms.get(&producer_id).copied(),
+            })
+        });
         Self {
             broker,
             error: None,
@@ -153,12 +152,6 @@ impl MarkerEntry {
     }
 }
 
-/// How many entries are confirmed, and how many wait.
-pub(crate) fn confirmed_and_waiting(entries: &[MarkerEntry]) -> (usize, usize) {
-    let done = entries.iter().filter(|entry| entry.done).count();
-    (done, entries.len() - done)
-}
-
 /// The queues of every broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -171,8 +164,11 @@ pub(crate) struct MarkerQueue {
     pub(crate) confirmed: usize,
     /// Entries that are there and not shown.
     pub(crate) not_shown: usize,
-    /// The entries, by broker and producer.
+    /// Those of this page, by broker and producer.
     pub(crate) entries: Vec<MarkerEntry>,
+    /// Asks for the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_page_token: Option<String>,
 }
 
 /// The producer ids of a broker.

@@ -35,6 +35,17 @@ pub(crate) struct Next {
     pub(crate) text: String,
 }
 
+impl Next {
+    /// Nothing does.
+    pub(crate) fn nothing(text: &str) -> Self {
+        Self {
+            action: "nothing",
+            at_ms: None,
+            text: text.to_owned(),
+        }
+    }
+}
+
 /// What another broker still has to confirm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -315,8 +326,12 @@ pub(crate) struct MissingPartition {
 pub(crate) struct StagedGroup {
     /// The group.
     pub(crate) group: String,
-    /// How many offsets.
-    pub(crate) offsets: usize,
+    /// How many offsets; absent where that can't be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) offsets: Option<usize>,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
 }
 
 /// A transactional id with what it does elsewhere.
@@ -419,6 +434,9 @@ pub(crate) struct History {
     pub(crate) transitions: Vec<HistoryEntry>,
     /// Whether older ones were left out.
     pub(crate) truncated: bool,
+    /// Asks for the page of those before; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_page_token: Option<String>,
     /// Lines and files of the slot that can't be read: a crash tears the end of a file.
     pub(crate) unreadable: usize,
     /// Transitions of any id that were not kept since the process began.

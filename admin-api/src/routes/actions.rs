@@ -7,7 +7,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header::IF_MATCH;
 use axum::http::{HeaderMap, HeaderValue, Uri};
-use coordinator::machine::txn::{TxnEntry, TxnError};
+use axum::response::Response;
+use coordinator::machine::txn::{TxnEntry, TxnError, shown};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -19,7 +20,7 @@ use crate::model::{
     AbortOutcome, AbortPlan, Audit, MarkedPartition, PassOutcome, Source, Transaction, Unfinished,
     shown_state,
 };
-use crate::query::{Params, Segments};
+use crate::query::{Key, Page, Params, Segments, listed};
 use crate::views::Pass;
 use crate::{App, Problem};
 
@@ -31,6 +32,9 @@ pub(crate) struct AbortRequest {
     producer_id: Option<i64>,
     /// Its epoch.
     producer_epoch: Option<i16>,
+    /// The number of the transaction that was looked at. Without it, and without `If-Match`, it is
+    /// the one that is open when the request comes.
+    txn_seq: Option<u64>,
     /// Why, for the audit log. Needed unless it is a dry run.
     reason: Option<String>,
 }
@@ -59,11 +63,14 @@ pub(crate) struct RunRequest {
     request_body = AbortRequest,
     responses(
         (status = 200, body = AbortOutcome),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
         (status = 404, body = Problem, content_type = "application/problem+json"),
         (status = 409, body = Problem, content_type = "application/problem+json",
             description = "nothing is open, or it is decided already"),
         (status = 412, body = Problem, content_type = "application/problem+json",
-            description = "the session or the ETag is another one by now"),
+            description = "the session, the transaction or the ETag is another one by now"),
+        (status = 413, body = Problem, content_type = "application/problem+json"),
+        (status = 415, body = Problem, content_type = "application/problem+json"),
         (status = 503, body = Problem, content_type = "application/problem+json")
     )
 )]
@@ -75,79 +82,124 @@ pub(crate) async fn abort(
     body: Body<AbortRequest>,
 ) -> Answer<AbortOutcome> {
     let dry_run = Params::read(&uri, &["dry_run"])?.flag("dry_run")?;
-    let mut act = Act {
+    let act = Act {
         who: body.who,
         action: if dry_run { "abort-dry-run" } else { "abort" },
         target: Some(id.clone()),
         reason: reason(body.content.reason.clone())?,
         ..Act::default()
     };
-    let done = abort_audited(&app, &id, dry_run, &headers, &body.content, &mut act).await;
-    let (status, outcome) = match &done {
-        Ok(done) => (200, done.outcome.to_owned()),
-        Err(problem) => (problem.status(), problem.detail().to_owned()),
+    let abort = Abort {
+        id,
+        dry_run,
+        headers,
+        asked: body.content,
     };
-    app.audit.note(app.txns.now_ms(), act, status, &outcome);
-    done.map(Json)
+    let within = app.clone();
+    let audited = async move { abort.audited(&within, act).await };
+    app.to_the_end(audited).await?.map(Json)
 }
 
-async fn abort_audited(
-    app: &App,
-    id: &str,
+/// An abort that is asked for.
+struct Abort {
+    id: String,
     dry_run: bool,
-    headers: &HeaderMap,
-    body: &AbortRequest,
-    act: &mut Act,
-) -> Result<AbortOutcome, Problem> {
-    if !dry_run && act.reason.is_none() {
-        return Err(Problem::invalid("reason", "say why, for the audit log"));
-    }
-    let entry = find(app, id)?;
-    let source = Source::owner(&*app.txns);
-    let shown = |entry: &TxnEntry| {
-        let slot = app.txns.slot_of(id);
-        Transaction::of(id, entry, slot, source.broker, source.as_of_ms)
-    };
-    let before = shown(&entry);
-    act.before = Some(shown_state(&entry).name().to_owned());
-    let session = (
-        body.producer_id.unwrap_or(entry.pid.0),
-        body.producer_epoch.unwrap_or(entry.epoch.0),
-    );
-    let etag = headers.get(IF_MATCH).map(HeaderValue::as_bytes);
-    if etag.is_some_and(|etag| etag != b"*" && etag != before.etag.as_bytes()) {
-        return Err(Problem::changed(
-            "the id has changed since it was looked at",
-        ));
-    }
-    let plan = plan(app, &entry);
-    let (outcome, after) = if dry_run {
-        would(app, &entry, session)?;
-        ("would-abort", None)
-    } else {
-        let aborted = app.txns.abort(id, session).await;
-        let after = app.txns.transaction(id).ok().flatten();
-        act.after = after
-            .as_ref()
-            .map(|entry| shown_state(entry).name().to_owned());
-        let outcome = match aborted {
-            Ok(()) => "aborted",
-            // Decided for good, and not carried out yet: that is no failure.
-            Err(TxnError::CoordinatorNotAvailable) if is_decided(&entry, after.as_ref()) => {
-                "deciding"
-            }
-            Err(error) => return Err(refused(app, error)),
+    headers: HeaderMap,
+    asked: AbortRequest,
+}
+
+impl Abort {
+    async fn audited(&self, app: &App, mut act: Act) -> Result<AbortOutcome, Problem> {
+        let done = self.done(app, &mut act).await;
+        let (status, outcome) = match &done {
+            Ok(done) => (200, done.outcome.to_owned()),
+            Err(problem) => (problem.status(), problem.detail().to_owned()),
         };
-        (outcome, after.as_ref().map(shown))
-    };
-    Ok(AbortOutcome {
-        source,
-        dry_run,
-        outcome,
-        plan,
-        before,
-        after,
-    })
+        app.audit.note(app.txns.now_ms(), act, status, &outcome);
+        done
+    }
+
+    async fn done(&self, app: &App, act: &mut Act) -> Result<AbortOutcome, Problem> {
+        if !self.dry_run && act.reason.is_none() {
+            return Err(Problem::invalid("reason", "say why, for the audit log"));
+        }
+        let entry = find(app, &self.id)?;
+        act.before = Some(shown_state(&entry).name().to_owned());
+        let source = Source::owner(&*app.txns);
+        let before = self.shown(app, &source, &entry);
+        if !self.is_meant(&entry, &before.etag) {
+            return Err(Problem::changed(
+                "the id has changed since it was looked at",
+            ));
+        }
+        let plan = plan(app, &entry);
+        let (outcome, after) = if self.dry_run {
+            would(app, &entry, self.session(&entry))?;
+            ("would-abort", None)
+        } else {
+            self.carried_out(app, &entry, act).await?
+        };
+        let after = after.map(|entry| self.shown(app, &source, &entry));
+        Ok(AbortOutcome {
+            source,
+            dry_run: self.dry_run,
+            outcome,
+            plan,
+            before,
+            after,
+        })
+    }
+
+    /// The session that is to be aborted.
+    fn session(&self, entry: &TxnEntry) -> (i64, i16) {
+        (
+            self.asked.producer_id.unwrap_or(entry.pid.0),
+            self.asked.producer_epoch.unwrap_or(entry.epoch.0),
+        )
+    }
+
+    /// Whether the id is as the caller says it has seen it.
+    fn is_meant(&self, entry: &TxnEntry, etag: &str) -> bool {
+        let seq = self.asked.txn_seq;
+        let mut tags = self.headers.get_all(IF_MATCH).iter().peekable();
+        let tag = |tag: &[u8]| tag == b"*" || tag == etag.as_bytes();
+        let any = |value: &HeaderValue| {
+            let mut tags = value.as_bytes().split(|byte| *byte == b',');
+            tags.any(|one| tag(one.trim_ascii()))
+        };
+        seq.is_none_or(|seq| seq == entry.txn_seq) && (tags.peek().is_none() || tags.any(any))
+    }
+
+    fn shown(&self, app: &App, source: &Source, entry: &TxnEntry) -> Transaction {
+        let slot = app.txns.slot_of(&self.id);
+        Transaction::of(&self.id, entry, slot, source.broker, source.as_of_ms)
+    }
+
+    /// Aborts the transaction of `entry` and no other, not even the next one of its session.
+    async fn carried_out(
+        &self,
+        app: &App,
+        entry: &TxnEntry,
+        act: &mut Act,
+    ) -> Result<(&'static str, Option<TxnEntry>), Problem> {
+        let (session, txn_seq) = (self.session(entry), entry.txn_seq);
+        let aborted = app.txns.abort(&self.id, session, txn_seq).await;
+        let after = app.txns.transaction(&self.id).ok().flatten();
+        let state = after.as_ref().map(|after| shown_state(after).name());
+        act.after = state.map(str::to_owned);
+        let another = after.as_ref().is_some_and(|after| after.txn_seq != txn_seq);
+        match aborted {
+            Ok(()) => Ok(("aborted", after)),
+            // Decided for good, and not carried out yet: that is no failure.
+            Err(TxnError::CoordinatorNotAvailable) if is_decided(entry, after.as_ref()) => {
+                Ok(("deciding", after))
+            }
+            Err(TxnError::InvalidTxnState) if another => Err(Problem::changed(
+                "the transaction that was looked at has ended; the next one is not touched",
+            )),
+            Err(error) => Err(refused(app, error)),
+        }
+    }
 }
 
 /// Whether the transaction that was looked at is decided now.
@@ -185,7 +237,7 @@ fn refused(app: &App, error: TxnError) -> Problem {
 }
 
 fn plan(app: &App, entry: &TxnEntry) -> AbortPlan {
-    let (states, _) = states(&*app.txns, entry);
+    let (states, _) = states(&*app.txns, &shown(entry));
     let partitions = states.into_iter().map(|state| MarkedPartition {
         topic: state.topic,
         partition: state.partition,
@@ -201,6 +253,13 @@ fn plan(app: &App, entry: &TxnEntry) -> AbortPlan {
     }
 }
 
+/// A pass that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Reaper,
+    Reconcile,
+}
+
 /// Aborts every transaction that is past its timeout now, instead of within 10 s.
 #[utoipa::path(
     post,
@@ -209,6 +268,8 @@ fn plan(app: &App, entry: &TxnEntry) -> AbortPlan {
     request_body = RunRequest,
     responses(
         (status = 200, body = PassOutcome),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
+        (status = 413, body = Problem, content_type = "application/problem+json"),
         (status = 415, body = Problem, content_type = "application/problem+json")
     )
 )]
@@ -217,10 +278,7 @@ pub(crate) async fn reaper_run(
     uri: Uri,
     body: Body<RunRequest>,
 ) -> Answer<PassOutcome> {
-    Params::read(&uri, &[])?;
-    let act = act_of("reaper-run", body)?;
-    let pass = app.txns.reap().await;
-    Ok(ran(&app, act, pass))
+    run(app, &uri, body, Which::Reaper).await
 }
 
 /// Tries again now, instead of within 10 s, to carry out what is decided.
@@ -231,6 +289,8 @@ pub(crate) async fn reaper_run(
     request_body = RunRequest,
     responses(
         (status = 200, body = PassOutcome),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
+        (status = 413, body = Problem, content_type = "application/problem+json"),
         (status = 415, body = Problem, content_type = "application/problem+json")
     )
 )]
@@ -239,22 +299,33 @@ pub(crate) async fn reconcile_run(
     uri: Uri,
     body: Body<RunRequest>,
 ) -> Answer<PassOutcome> {
-    Params::read(&uri, &[])?;
-    let act = act_of("reconcile-run", body)?;
-    let pass = app.txns.reconcile().await;
-    Ok(ran(&app, act, pass))
+    run(app, &uri, body, Which::Reconcile).await
 }
 
-fn act_of(action: &'static str, body: Body<RunRequest>) -> Result<Act, Problem> {
-    Ok(Act {
+async fn run(app: App, uri: &Uri, body: Body<RunRequest>, which: Which) -> Answer<PassOutcome> {
+    Params::read(uri, &[])?;
+    let action = match which {
+        Which::Reaper => "reaper-run",
+        Which::Reconcile => "reconcile-run",
+    };
+    let act = Act {
         who: body.who,
         action,
         reason: reason(body.content.reason)?,
         ..Act::default()
-    })
+    };
+    let within = app.clone();
+    let run = async move {
+        let pass = match which {
+            Which::Reaper => within.txns.reap().await,
+            Which::Reconcile => within.txns.reconcile().await,
+        };
+        ran(&within, act, pass)
+    };
+    app.to_the_end(run).await.map(Json)
 }
 
-fn ran(app: &App, act: Act, pass: Pass) -> Json<PassOutcome> {
+fn ran(app: &App, act: Act, pass: Pass) -> PassOutcome {
     let outcome = format!(
         "{} done, {} not finished, {} left",
         pass.done.len(),
@@ -267,27 +338,41 @@ fn ran(app: &App, act: Act, pass: Pass) -> Json<PassOutcome> {
         transactional_id,
         reason,
     });
-    Json(PassOutcome {
+    PassOutcome {
         source: Source::owner(&*app.txns),
         done: pass.done,
         unfinished: unfinished.collect(),
         remaining: pass.remaining,
-    })
+    }
 }
 
-/// Requests that changed something, or were to.
+/// Requests that changed something, or were to, the newest first.
 #[utoipa::path(
     get,
     path = "/api/v1/audit",
     tag = "audit",
-    responses((status = 200, body = Audit))
+    params(
+        ("page_size" = Option<usize>, Query, description = "1 to 1000; 100 without it"),
+        ("page_token" = Option<String>, Query, description = "`nextPageToken` of the page before")
+    ),
+    responses(
+        (status = 200, body = Audit),
+        (status = 400, body = Problem, content_type = "application/problem+json")
+    )
 )]
-pub(crate) async fn audit(State(app): State<App>, uri: Uri) -> Answer<Audit> {
-    Params::read(&uri, &[])?;
-    let (entries, forgotten) = app.audit.list();
-    Ok(Json(Audit {
+pub(crate) async fn audit(State(app): State<App>, uri: Uri) -> Result<Response, Problem> {
+    let params = Params::read(&uri, &["page_size", "page_token"])?;
+    let mut page = Page::new(params.page("audit")?);
+    let forgotten = app.audit.visit(|entry| {
+        let newest_first = i64::try_from(entry.seq).map_or(i64::MIN, |seq| -seq);
+        page.offer(Key(newest_first, String::new()), || entry.clone());
+    });
+    let (entries, next_page_token) = page.take("audit");
+    let audit = Audit {
         source: Source::owner(&*app.txns),
         entries,
         forgotten,
-    }))
+        next_page_token,
+    };
+    Ok(listed(&uri, audit.next_page_token.as_ref(), &audit))
 }

@@ -1,14 +1,16 @@
 //! The offsets of a group, staged ones too.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
+use axum::response::Response;
 use coordinator::machine::group::offsets::OffsetTable;
 
-use super::Answer;
 use crate::model::{GroupOffset, GroupOffsets, PendingOffset, PendingTxn, Source};
-use crate::query::{Key, Page, Params, Segments};
+use crate::query::{Key, Page, Params, Segments, listed};
 use crate::{App, Problem};
+
+/// Transactions of a group whose staged offsets are looked at.
+const PENDING_SHOWN_MAX: usize = 1000;
 
 /// What a group has committed, and what its transactions have staged.
 #[utoipa::path(
@@ -31,8 +33,12 @@ pub(crate) async fn offsets(
     State(app): State<App>,
     Segments(group): Segments<String>,
     uri: Uri,
-) -> Answer<GroupOffsets> {
-    let params = Params::read(&uri, &["topic", "page_size", "page_token"])?;
+) -> Result<Response, Problem> {
+    app.beside(move |app| page(app, group, &uri)).await?
+}
+
+fn page(app: &App, group: String, uri: &Uri) -> Result<Response, Problem> {
+    let params = Params::read(uri, &["topic", "page_size", "page_token"])?;
     let wanted = params.one("topic")?;
     let is_wanted = |topic: &str| wanted.is_none_or(|wanted| wanted == topic);
     let mut page = Page::new(params.page("name")?);
@@ -62,14 +68,16 @@ pub(crate) async fn offsets(
     }
     let matched = page.matched;
     let (offsets, next_page_token) = page.take("name");
-    Ok(Json(GroupOffsets {
+    let offsets = GroupOffsets {
         source: Source::owner(&*app.txns),
+        pending_count: table.staged().len(),
         pending: pending(&table, &is_wanted),
         group,
         matched,
         offsets,
         next_page_token,
-    }))
+    };
+    Ok(listed(uri, offsets.next_page_token.as_ref(), &offsets))
 }
 
 fn is_pending(table: &OffsetTable, topic: &str, partition: i32) -> bool {
@@ -82,7 +90,7 @@ fn is_pending(table: &OffsetTable, topic: &str, partition: i32) -> bool {
 
 fn pending(table: &OffsetTable, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PendingTxn> {
     let mut pending = Vec::new();
-    for (pid, txn) in table.staged() {
+    for (pid, txn) in table.staged().iter().take(PENDING_SHOWN_MAX) {
         let mut offsets = Vec::new();
         for (topic, partitions) in txn.offsets.iter().filter(|(topic, _)| is_wanted(topic)) {
             offsets.extend(partitions.iter().map(|(partition, staged)| PendingOffset {

@@ -3,11 +3,12 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
+use axum::response::Response;
 
 use super::Answer;
-use crate::explain::explain;
-use crate::model::{BatchView, LsoView, Producer, Producers, Source};
-use crate::query::{Key, Page, Params, Segments};
+use crate::explain::{Looked, explain};
+use crate::model::{LsoView, Producer, Producers, Source};
+use crate::query::{Key, Page, Params, Segments, listed};
 use crate::{App, Problem};
 
 /// Why readers of committed records do not see the end of a partition.
@@ -31,8 +32,12 @@ pub(crate) async fn lso(
     uri: Uri,
 ) -> Answer<LsoView> {
     Params::read(&uri, &[])?;
-    let view = app.txns.partition(&topic, partition)?;
-    Ok(Json(explain(&*app.txns, &topic, partition, &view)))
+    app.beside(move |app| {
+        let look = Looked::at(&*app.txns, &topic, partition)?;
+        let explained = explain(&*app.txns, vec![look]).pop();
+        explained.map(Json).ok_or_else(Problem::not_found)
+    })
+    .await?
 }
 
 /// The producers that a partition knows, with the windows by which repeats are told.
@@ -58,46 +63,35 @@ pub(crate) async fn producers(
     State(app): State<App>,
     Segments((topic, partition)): Segments<(String, i32)>,
     uri: Uri,
-) -> Answer<Producers> {
+) -> Result<Response, Problem> {
     let known = ["producer_id", "open", "page_size", "page_token"];
     let params = Params::read(&uri, &known)?;
     let wanted: Option<i64> = params.number("producer_id")?;
     let open = params.flag("open")?;
     let mut page = Page::new(params.page("id")?);
-    let view = app.txns.partition(&topic, partition)?;
-    for (pid, entry) in &view.image.entries {
-        let is_wanted = wanted.is_none_or(|wanted| wanted == pid.0);
-        if !is_wanted || (open && entry.current_txn_first_offset.is_none()) {
-            continue;
-        }
-        page.offer(Key(pid.0, String::new()), || {
-            let expires_ms = entry.last_append_ms.saturating_add(view.expiration_ms);
-            Producer {
-                producer_id: pid.0,
-                producer_epoch: entry.epoch.0,
-                window: entry.window.batches().iter().map(BatchView::from).collect(),
-                last_sequence: entry.window.last_seq().map_or(-1, |sequence| sequence.0),
-                last_timestamp_ms: entry.last_timestamp,
-                last_append_ms: entry.last_append_ms,
-                expires_ms: entry
-                    .current_txn_first_offset
-                    .is_none()
-                    .then_some(expires_ms),
-                current_txn_start_offset: entry.current_txn_first_offset,
-                coordinator_epoch: entry.coordinator_epoch,
-                last_ended_txn_seq: entry.last_marker.map(|marker| marker.txn_seq),
-                last_ended_committed: entry.last_marker.map(|marker| marker.commit),
+    app.beside(move |app| {
+        let view = app.txns.partition(&topic, partition, &mut |producers| {
+            for (pid, entry) in producers.producers() {
+                let is_wanted = wanted.is_none_or(|wanted| wanted == pid.0);
+                if is_wanted && (!open || entry.current_txn_first_offset.is_some()) {
+                    page.offer(Key(pid.0, String::new()), || entry.clone());
+                }
             }
-        });
-    }
-    let matched = page.matched;
-    let (producers, next_page_token) = page.take("id");
-    Ok(Json(Producers {
-        source: Source::owner(&*app.txns),
-        topic,
-        partition,
-        matched,
-        producers,
-        next_page_token,
-    }))
+        })?;
+        let matched = page.matched;
+        let (found, next_page_token) = page.take_keyed("id");
+        let producers = found.iter();
+        let producers =
+            producers.map(|(key, entry)| Producer::of(key.0, entry, view.expiration_ms));
+        let producers = Producers {
+            source: Source::owner(&*app.txns),
+            topic,
+            partition,
+            matched,
+            producers: producers.collect(),
+            next_page_token,
+        };
+        Ok(listed(&uri, producers.next_page_token.as_ref(), &producers))
+    })
+    .await?
 }

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::{ETAG, LINK};
-use axum::http::{HeaderMap, HeaderValue, Uri};
+use axum::http::header::ETAG;
+use axum::http::{HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
-use coordinator::machine::txn::{TxnEntry, TxnState, shown};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use coordinator::machine::txn::{Shown, TxnEntry, TxnState, shown};
+use coordinator::volume::format::HistoryLine;
 
-use super::Answer;
 use crate::model::{
     History, HistoryEntry, MissingPartition, PartitionState, SlotGapView, Source, StagedGroup,
     Transaction, TransactionDetail, TransactionList, shown_state,
 };
-use crate::query::{Key, Page, PageAsk, Params, Segments};
+use crate::query::{Key, Page, PageAsk, Params, Segments, listed};
 use crate::views::{IdPattern, TxnViews};
 use crate::{App, Problem};
 
@@ -138,9 +137,9 @@ impl Filter {
     fn lets(&self, id: &str, entry: &TxnEntry, now_ms: i64) -> bool {
         let states = &self.states;
         let is_owed = entry.is_gated().then(|| shown(entry));
-        let (partitions, groups) = match &is_owed {
-            Some(shown) => (&shown.partitions, &shown.groups),
-            None => (&entry.partitions, &entry.groups),
+        let (pid, partitions, groups) = match &is_owed {
+            Some(shown) => (shown.pid, &shown.partitions, &shown.groups),
+            None => (entry.pid, &entry.partitions, &entry.groups),
         };
         let topic_has = |topic: &String| {
             let numbers = partitions.get(topic.as_str());
@@ -157,7 +156,7 @@ impl Filter {
         };
         let pattern = self.pattern.as_ref();
         (states.is_empty() || states.contains(&shown_state(entry)))
-            && (self.producers.is_empty() || self.producers.contains(&entry.pid.0))
+            && (self.producers.is_empty() || self.producers.contains(&pid.0))
             && pattern.is_none_or(|is_like| is_like(id))
             && prefix.is_none_or(|prefix| id.starts_with(prefix.as_str()))
             && contains.is_none_or(|part| id.contains(part.as_str()))
@@ -234,30 +233,12 @@ pub(crate) fn select(views: &dyn TxnViews, filter: &Filter) -> TransactionList {
     )
 )]
 pub(crate) async fn list(State(app): State<App>, uri: Uri) -> Result<Response, Problem> {
-    let filter = Filter::read(&uri, &*app.txns)?;
-    let list = select(&*app.txns, &filter);
-    let mut headers = HeaderMap::new();
-    if let Some(token) = &list.next_page_token
-        && let Some(link) = next_link(&uri, token)
-    {
-        headers.insert(LINK, link);
-    }
-    Ok((headers, Json(list)).into_response())
-}
-
-/// The query again, with another token.
-pub(crate) fn next_query(uri: &Uri, token: &str) -> String {
-    let query = uri.query().unwrap_or_default().split('&');
-    let others = query.filter(|pair| !pair.is_empty() && !pair.starts_with("page_token="));
-    let mut next: String = others.flat_map(|pair| [pair, "&"]).collect();
-    next.push_str("page_token=");
-    next.extend(utf8_percent_encode(token, NON_ALPHANUMERIC));
-    next
-}
-
-fn next_link(uri: &Uri, token: &str) -> Option<HeaderValue> {
-    let link = format!("<{}?{}>; rel=\"next\"", uri.path(), next_query(uri, token));
-    HeaderValue::from_str(&link).ok()
+    app.beside(move |app| {
+        let filter = Filter::read(&uri, &*app.txns)?;
+        let list = select(&*app.txns, &filter);
+        Ok(listed(&uri, list.next_page_token.as_ref(), &list))
+    })
+    .await?
 }
 
 /// Finds an id, or says why it can't be shown.
@@ -295,28 +276,21 @@ pub(crate) async fn one(
     uri: Uri,
 ) -> Result<Response, Problem> {
     Params::read(&uri, &[])?;
-    let entry = find(&app, &id)?;
+    app.beside(move |app| detail(app, &id)).await?
+}
+
+fn detail(app: &App, id: &str) -> Result<Response, Problem> {
+    let entry = find(app, id)?;
     let views = &*app.txns;
     let source = Source::owner(views);
-    let slot = views.slot_of(&id);
-    let transaction = Transaction::of(&id, &entry, slot, source.broker, source.as_of_ms);
-    let (partition_states, partitions_missing) = states(views, &entry);
-    let mut staged = Vec::new();
-    for group in &entry.groups {
-        let table = views.group(group).ok().flatten();
-        let txn = table
-            .as_ref()
-            .and_then(|table| table.staged().get(&entry.pid));
-        let offsets = txn.map_or(0, |txn| txn.offsets.values().map(BTreeMap::len).sum());
-        staged.push(StagedGroup {
-            group: group.to_string(),
-            offsets,
-        });
-    }
-    let mut headers = HeaderMap::new();
-    if let Ok(etag) = HeaderValue::from_str(&transaction.etag) {
-        headers.insert(ETAG, etag);
-    }
+    let slot = views.slot_of(id);
+    let transaction = Transaction::of(id, &entry, slot, source.broker, source.as_of_ms);
+    // What others owe is of the transaction, whatever the slot has by now.
+    let shown = shown(&entry);
+    let (partition_states, partitions_missing) = states(views, &shown);
+    let groups = shown.groups.iter();
+    let staged = groups.map(|group| staged(views, group, &shown)).collect();
+    let etag = HeaderValue::from_str(&transaction.etag).ok();
     let detail = TransactionDetail {
         source,
         transaction,
@@ -324,22 +298,47 @@ pub(crate) async fn one(
         partitions_missing,
         staged,
     };
-    Ok((headers, Json(detail)).into_response())
+    let mut answer = Json(detail).into_response();
+    if let Some(etag) = etag {
+        answer.headers_mut().insert(ETAG, etag);
+    }
+    Ok(answer)
+}
+
+/// What a transaction has staged in a group.
+fn staged(views: &dyn TxnViews, group: &str, txn: &Shown) -> StagedGroup {
+    let (offsets, reason) = match views.group(group) {
+        Ok(table) => {
+            let staged = table.as_ref().map(|table| table.staged());
+            let staged = staged.and_then(|staged| staged.get(&txn.pid));
+            let offsets = staged.map_or(0, |txn| txn.offsets.values().map(BTreeMap::len).sum());
+            (Some(offsets), None)
+        }
+        Err(error) => (None, Some(error.to_string())),
+    };
+    StagedGroup {
+        group: group.to_owned(),
+        offsets,
+        reason,
+    }
 }
 
 /// The partitions of a transaction as their leader sees them.
 pub(super) fn states(
     views: &dyn TxnViews,
-    entry: &TxnEntry,
+    txn: &Shown,
 ) -> (Vec<PartitionState>, Vec<MissingPartition>) {
     let (mut shown, mut missing) = (Vec::new(), Vec::new());
-    let partitions = entry.partitions.iter();
+    let partitions = txn.partitions.iter();
     let all = partitions.flat_map(|(topic, numbers)| numbers.iter().map(move |n| (topic, *n)));
     for (topic, partition) in all.take(PARTITIONS_SHOWN_MAX) {
-        match views.partition(topic, partition) {
+        let mut first_offset = None;
+        let view = views.partition(topic, partition, &mut |producers| {
+            let producer = producers.producer(txn.pid);
+            first_offset = producer.and_then(|one| one.current_txn_first_offset);
+        });
+        match view {
             Ok(view) => {
-                let producer = view.image.entries.get(&entry.pid);
-                let first_offset = producer.and_then(|one| one.current_txn_first_offset);
                 let holds = first_offset == Some(view.last_stable);
                 shown.push(PartitionState {
                     topic: topic.to_string(),
@@ -361,7 +360,8 @@ pub(super) fn states(
     (shown, missing)
 }
 
-/// What became of a transactional id, also of one that is forgotten.
+/// What became of a transactional id, also of one that is forgotten. The newest first page; a next
+/// page has what was before.
 #[utoipa::path(
     get,
     path = "/api/v1/transactions/{id}/history",
@@ -369,10 +369,12 @@ pub(super) fn states(
     params(
         ("id" = String, Path, description = "the transactional id, percent-encoded"),
         ("since" = Option<i64>, Query, description = "not before this, ms since the Unix epoch"),
-        ("limit" = Option<usize>, Query, description = "1 to 1000; 200 without it")
+        ("limit" = Option<usize>, Query, description = "1 to 1000; 200 without it"),
+        ("page_token" = Option<String>, Query, description = "`nextPageToken` of the page before")
     ),
     responses(
         (status = 200, body = History),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
         (status = 404, body = Problem, content_type = "application/problem+json"),
         (status = 503, body = Problem, content_type = "application/problem+json")
     )
@@ -381,34 +383,46 @@ pub(crate) async fn history(
     State(app): State<App>,
     Segments(id): Segments<String>,
     uri: Uri,
-) -> Answer<History> {
-    let params = Params::read(&uri, &["since", "limit"])?;
+) -> Result<Response, Problem> {
+    let params = Params::read(&uri, &["since", "limit", "page_token"])?;
     let since: i64 = params.number("since")?.unwrap_or(i64::MIN);
     let limit = params.number("limit")?.unwrap_or(HISTORY_LIMIT);
     if !(1..=crate::query::PAGE_SIZE_MAX).contains(&limit) {
         return Err(Problem::invalid("limit", "it must be 1 to 1000"));
     }
+    let before = params.after("history")?;
     let read = app.txns.history(&id).await.map_err(Problem::later)?;
     if read.lines.is_empty() {
         // Nothing is kept of it: is there such an id at all?
         find(&app, &id)?;
     }
-    let mut transitions = Vec::new();
-    let mut before = None;
-    for line in &read.lines {
-        if line.ts >= since {
-            transitions.push(HistoryEntry::of(line, before));
-        }
-        before = Some(line);
-    }
-    let older = transitions.len().saturating_sub(limit);
-    transitions.drain(..older);
-    Ok(Json(History {
+    let end = before.and_then(|key| usize::try_from(key.0).ok());
+    let lines = &read.lines;
+    let lines = lines.get(..end.unwrap_or(lines.len())).unwrap_or(lines);
+    let mut begin = lines.len().saturating_sub(limit);
+    let since_is = |line: &HistoryLine| line.ts >= since;
+    begin += lines
+        .iter()
+        .skip(begin)
+        .take_while(|line| !since_is(line))
+        .count();
+    let transitions = (begin..).zip(lines.iter().skip(begin));
+    let transitions = transitions.filter(|(_, line)| since_is(line));
+    let transitions = transitions
+        .map(|(index, line)| {
+            HistoryEntry::of(line, index.checked_sub(1).and_then(|i| lines.get(i)))
+        })
+        .collect();
+    let truncated = lines.iter().take(begin).any(since_is);
+    let token = i64::try_from(begin).unwrap_or(i64::MAX);
+    let history = History {
         source: Source::file(&*app.txns),
         transactional_id: id,
         transitions,
-        truncated: older > 0,
+        truncated,
+        next_page_token: truncated.then(|| Key(token, String::new()).token("history")),
         unreadable: read.unreadable,
         lost: read.lost,
-    }))
+    };
+    Ok(listed(&uri, history.next_page_token.as_ref(), &history))
 }

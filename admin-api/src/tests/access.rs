@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
 
-use super::double::{Double, Site, parts};
+use super::double::{Double, Held, Site, parts};
 use crate::*;
 
 const TOKEN: &str = "0123456789abcdef-secret";
@@ -109,10 +109,106 @@ async fn without_one_only_loopback_may_be_named() {
         "[::2]",
         "x@localhost:x",
     ] {
-        assert_eq!(ask(&site, path, "host", host).await, 403, "{host}");
-        assert_eq!(ask(&site, "/", "host", host).await, 403, "{host}");
-        assert_eq!(ask(&site, "/readyz", "host", host).await, 200, "{host}");
+        for data in [path, "/", "/metrics", "/openapi.json"] {
+            assert_eq!(ask(&site, data, "host", host).await, 403, "{host}");
+        }
+        for probe in ["/livez", "/readyz", "/readyz?verbose"] {
+            assert_eq!(ask(&site, probe, "host", host).await, 200, "{host}");
+        }
     }
+}
+
+struct Unwell;
+
+impl Views for Unwell {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        let secret = || "secret-topic is damaged".to_owned();
+        vec![
+            Check::new("shards", Err(secret())),
+            Check::degraded("files", Some(secret())),
+        ]
+    }
+
+    fn metrics(&self) -> Result<String, String> {
+        Ok("# EOF\n".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn probes_tell_everybody_whether_and_only_some_why() {
+    let ask = async |token: Option<&str>, path: &str, name: &str, value: &str| {
+        let site = Site::of(Parts {
+            token: token.map(|token| Token::new(token).unwrap()),
+            ..parts(Arc::new(Unwell))
+        });
+        let request = Request::get(path).header(name, value);
+        let answer = site.send(request.body(Body::empty()).unwrap()).await;
+        (answer.status, answer.text)
+    };
+    let bearer = format!("Bearer {TOKEN}");
+    for (path, status) in [
+        ("/readyz", 503),
+        ("/readyz?verbose", 503),
+        ("/readyz?exclude=shards", 200),
+    ] {
+        for (token, name, value, told) in [
+            (None, "host", "localhost:9644", true),
+            (None, "host", "evil.example", false),
+            (Some(TOKEN), "authorization", &*bearer, true),
+            (Some(TOKEN), "authorization", "Bearer x", false),
+            (Some(TOKEN), "host", "localhost", false),
+        ] {
+            let (is, text) = ask(token, path, name, value).await;
+            assert_eq!(is, status, "{path} {name}: {value}: {text}");
+            assert_eq!(
+                text.contains("secret-topic"),
+                told,
+                "{path} {value}: {text}"
+            );
+            let names = text.contains(if status == 503 { "shards" } else { "files" });
+            assert!(names, "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "callers")]
+async fn so_many_requests_are_answered_at_a_time_and_probes_besides() {
+    let held = Arc::new(Held::default());
+    let site = Site::new(Double {
+        held: Some(Arc::clone(&held)),
+        ..Double::new()
+    });
+    let callers: Vec<_> = (0..32)
+        .map(|_| {
+            let site = site.clone();
+            tokio::spawn(async move { site.post("/api/v1/reaper/run", "").await.status })
+        })
+        .collect();
+    let mut answer = site.get("/api/v1/audit").await;
+    for _ in 0..1000 {
+        if answer.status != 200 {
+            break;
+        }
+        tokio::task::yield_now().await;
+        answer = site.get("/api/v1/audit").await;
+    }
+    assert_eq!(answer.json()["status"], 503);
+    assert_eq!(answer.headers["retry-after"], "1");
+    assert_eq!(site.get("/livez").await.status, 200);
+    for caller in callers {
+        while !caller.is_finished() {
+            // Some may not have come so far yet.
+            held.go_on.notify_waiters();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(caller.await.unwrap(), 200);
+    }
+    assert_eq!(site.get("/api/v1/audit").await.status, 200);
 }
 
 #[tokio::test]
@@ -132,7 +228,7 @@ async fn a_request_that_takes_too_long_is_answered() {
         ..Double::new()
     });
     // The answer is there at once here, which wins; a listing of files is not.
-    assert_eq!(site.get("/api/v1/transactions").await.status, 200);
+    assert_eq!(site.get("/api/v1/audit").await.status, 200);
     let body = Body::from_stream(Never);
     let request = Request::post("/api/v1/reaper/run").header("content-type", "application/json");
     let answer = site.send(request.body(body).unwrap()).await;

@@ -1,9 +1,11 @@
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::Request;
 use coordinator::machine::txn::TxnError;
 use serde_json::{Value, json};
 
-use super::double::{Double, HOSTILE, Site, pid};
+use super::double::{Double, HOSTILE, Held, Site, pid};
 use super::reading::path_of;
 
 async fn audit(site: &Site) -> Vec<Value> {
@@ -64,6 +66,8 @@ async fn an_abort_of_what_changed_does_nothing() {
         (r#"{"reason":"  "}"#, 400),
         (r#"{"reason":"x","producerId":7}"#, 412),
         (r#"{"reason":"x","producerEpoch":3}"#, 412),
+        (r#"{"reason":"x","txnSeq":2}"#, 412),
+        (r#"{"reason":"x","txnSeq":-1}"#, 400),
     ] {
         assert_eq!(
             site.post(&path, body).await.json()["status"],
@@ -80,11 +84,13 @@ async fn an_abort_of_what_changed_does_nothing() {
         let request = request.header("content-type", "application/json");
         request.body(Body::from(r#"{"reason":"x"}"#)).unwrap()
     };
-    assert_eq!(site.send(request("\"old\"")).await.json()["status"], 412);
+    for other in ["\"old\"", "\"a\", \"b\"", "W/\"a\"", ""] {
+        assert_eq!(site.send(request(other)).await.json()["status"], 412);
+    }
     let one = site.get(&path_of(HOSTILE)).await.json();
     assert_eq!(one["state"], "Ongoing");
-    let etag = one["etag"].as_str().unwrap();
-    assert_eq!(site.send(request(etag)).await.json()["outcome"], "aborted");
+    let etag = format!("\"old\" , {}", one["etag"].as_str().unwrap());
+    assert_eq!(site.send(request(&etag)).await.json()["outcome"], "aborted");
     let target = audit(&site).await[0]["target"].clone();
     assert_eq!(target, HOSTILE);
     let none = site.post("/api/v1/transactions/none/abort", r#"{"reason":"x"}"#);
@@ -170,4 +176,82 @@ async fn faults_are_added_and_released_where_they_are_enabled() {
     assert_eq!(release(1).await, 204);
     assert_eq!(release(1).await, 404);
     assert_eq!(site.get(path).await.json()["faults"], json!([]));
+}
+
+#[tokio::test]
+async fn an_abort_never_hits_the_next_transaction() {
+    let site = Site::new(Double {
+        moves_on: true,
+        ..Double::new()
+    });
+    let one = site.get("/api/v1/transactions/open").await.json();
+    let request = Request::post("/api/v1/transactions/open/abort")
+        .header("if-match", one["etag"].as_str().unwrap())
+        .header("content-type", "application/json");
+    let body = Body::from(r#"{"reason":"x"}"#);
+    let answer = site.send(request.body(body).unwrap()).await.json();
+    assert_eq!(answer["status"], 412, "{answer:#}");
+    let next = site.get("/api/v1/transactions/open").await.json();
+    let is = (&next["state"], &next["txnSeq"]);
+    assert_eq!(is, (&json!("Ongoing"), &json!(2)));
+    let entry = &audit(&site).await[0];
+    assert_eq!(entry["status"], 412);
+}
+
+/// Sends a request, and goes away when what it asks for has begun.
+#[allow(clippy::disallowed_methods, reason = "a caller")]
+async fn give_up(path: &'static str) -> Vec<Value> {
+    let held = Arc::new(Held::default());
+    let site = Site::new(Double {
+        held: Some(Arc::clone(&held)),
+        ..Double::new()
+    });
+    let caller = site.clone();
+    let caller = tokio::spawn(async move { caller.post(path, r#"{"reason":"why"}"#).await });
+    held.begun.notified().await;
+    caller.abort();
+    assert!(caller.await.unwrap_err().is_cancelled());
+    assert!(audit(&site).await.is_empty());
+    held.go_on.notify_one();
+    for _ in 0..10_000 {
+        let entries = audit(&site).await;
+        if !entries.is_empty() {
+            return entries;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("nothing is audited");
+}
+
+#[tokio::test]
+async fn what_is_carried_out_is_audited_whoever_goes_away() {
+    let entries = give_up("/api/v1/transactions/open/abort").await;
+    let fields = ["action", "target", "reason", "outcome", "after"];
+    let shown = fields.map(|field| entries[0][field].clone());
+    let expected = ["abort", "open", "why", "aborted", "CompleteAbort"];
+    assert_eq!(shown, expected.map(Value::from));
+    let entries = give_up("/api/v1/reaper/run").await;
+    let shown = ["action", "reason", "outcome"].map(|field| entries[0][field].clone());
+    let expected = ["reaper-run", "why", "1 done, 1 not finished, 3 left"];
+    assert_eq!(shown, expected.map(Value::from));
+}
+
+#[tokio::test]
+async fn the_audit_has_pages() {
+    let site = Site::new(Double::new());
+    for _ in 0..5 {
+        site.post("/api/v1/reaper/run", "").await;
+    }
+    let mut path = "/api/v1/audit?page_size=2".to_owned();
+    let mut seen = Vec::new();
+    loop {
+        let answer = site.get(&path).await;
+        let entries = answer.json()["entries"].as_array().unwrap().clone();
+        seen.extend(entries.iter().map(|entry| entry["seq"].as_u64().unwrap()));
+        match answer.next() {
+            Some(next) => path = next,
+            None => break,
+        }
+    }
+    assert_eq!(seen, [5, 4, 3, 2, 1]);
 }

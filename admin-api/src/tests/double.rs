@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
@@ -11,20 +12,21 @@ use coordinator::machine::group::offsets::{
     Committed, OffsetTable, StagedOffset, StagedTxn, TableParts,
 };
 use coordinator::machine::producer::id_block::{BLOCK_LEN, IdBlock};
-use coordinator::machine::producer::{BatchMeta, Image, ProducerStates};
+use coordinator::machine::producer::{BatchMeta, MarkerInfo, ProducerStates};
 use coordinator::machine::txn::{Client, TxnEntry, TxnError, TxnState};
 use coordinator::service::cluster::{Found, QueuedMarkers};
 use coordinator::service::txns::SlotGap;
 use coordinator::volume::format::{
     Extra, FencesFile, HistoryLine, IdBlockFile, MarkerQueueFile, decode,
 };
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
+use tokio::sync::Notify;
 use tower::ServiceExt as _;
 
 use crate::views::{
-    Bounds, BoxFuture, HistoryView, HoldView, IdPattern, KafkaCode, NoPartition, PartitionView,
-    Pass,
+    Bounds, BoxFuture, HistoryView, HoldView, IdPattern, Job, KafkaCode, Look, NoPartition,
+    PartitionView, Pass,
 };
 use crate::*;
 
@@ -37,14 +39,108 @@ pub(super) const HOSTILE: &str = "a/b%2F..?#&\"<script>'\u{202e}\u{1f980} abort\
 pub(super) struct Double {
     pub(super) ids: Mutex<BTreeMap<Arc<str>, TxnEntry>>,
     pub(super) gaps: Vec<SlotGap>,
-    pub(super) partitions: BTreeMap<(String, i32), PartitionView>,
+    pub(super) partitions: Mutex<BTreeMap<(String, i32), Led>>,
     pub(super) lines: Vec<HistoryLine>,
     pub(super) holds: Mutex<Vec<HoldView>>,
     /// What an abort answers.
     pub(super) refuses: Option<TxnError>,
     /// Requests never end.
     pub(super) stuck: bool,
+    /// Sleeps of so long are over at once.
+    pub(super) late: Option<Duration>,
+    /// How often all ids were looked at.
+    pub(super) visits: AtomicUsize,
+    /// Ends by itself while coordinators are asked.
+    pub(super) ends: Option<Arc<str>>,
+    /// Closed by who wants that looking at ids takes long.
+    pub(super) gate: Arc<Gate>,
+    /// Holds what is carried out.
+    pub(super) held: Option<Arc<Held>>,
+    /// The next transaction begins before an abort comes.
+    pub(super) moves_on: bool,
     pub(super) groups: BTreeMap<String, Arc<OffsetTable>>,
+}
+
+/// Something that is being carried out.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub(super) begun: Notify,
+    pub(super) go_on: Notify,
+}
+
+/// Lets nobody pass until it is opened, if it was closed.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+    /// Somebody waits, or gave up.
+    pub(super) waits: Notify,
+    pub(super) gave_up: AtomicBool,
+}
+
+impl Gate {
+    pub(super) fn close(&self) {
+        *self.closed.lock() = true;
+    }
+
+    pub(super) fn open(&self) {
+        *self.closed.lock() = false;
+        self.opened.notify_all();
+    }
+
+    /// Blocks the thread; not for ever, so that a test that hangs ends.
+    fn pass(&self) {
+        let mut closed = self.closed.lock();
+        if !*closed {
+            return;
+        }
+        self.waits.notify_one();
+        let end =
+            self.opened
+                .wait_while_for(&mut closed, |closed| *closed, Duration::from_secs(20));
+        if end.timed_out() {
+            self.gave_up.store(true, Ordering::SeqCst);
+            self.waits.notify_one();
+        }
+    }
+}
+
+/// A partition of the process.
+#[derive(Debug)]
+pub(super) struct Led {
+    producers: ProducerStates,
+    end: i64,
+}
+
+impl Led {
+    fn view(&self) -> PartitionView {
+        PartitionView {
+            topic_id: "12345678-9abc-4def-8123-456789abcdef".to_owned(),
+            leader_epoch: 3,
+            log_start: 0,
+            high_watermark: self.end,
+            last_stable: self.producers.last_stable_offset(self.end),
+            expiration_ms: 86_400_000,
+        }
+    }
+
+    fn has_open(&self, entry: &TxnEntry) -> bool {
+        let producer = self.producers.producer(entry.pid);
+        producer.is_some_and(|one| one.current_txn_first_offset.is_some())
+    }
+
+    /// Ends what a producer has open.
+    fn end(&mut self, n: i64) {
+        let mut marker = batch(n, self.end, 0);
+        marker.is_control = true;
+        marker.marker = Some(MarkerInfo {
+            commit: true,
+            coordinator_epoch: 0,
+            txn_seq: Some(1),
+        });
+        self.producers.replay(&marker);
+        self.end += 1;
+    }
 }
 
 /// A pid of broker 0.
@@ -83,39 +179,33 @@ pub(super) fn ongoing(n: i64, topic: &str, partition: i32, age_ms: i64) -> TxnEn
     entry
 }
 
+fn batch(n: i64, base_offset: i64, last: i32) -> BatchMeta {
+    BatchMeta {
+        producer_id: entry(n, TxnState::Empty).pid,
+        producer_epoch: store_adapter::ids::ProducerEpoch(0),
+        first_seq: store_adapter::ids::Sequence(0),
+        last_seq: store_adapter::ids::Sequence(last),
+        base_offset,
+        last_offset: base_offset + i64::from(last),
+        max_timestamp: NOW - 50_000,
+        append_ms: NOW - 50_000,
+        crc: 7,
+        is_transactional: true,
+        is_control: false,
+        implicit_add: false,
+        marker: None,
+    }
+}
+
 /// A partition to which producers have appended three records each, in open transactions.
-pub(super) fn partition(open: &[i64]) -> PartitionView {
-    let mut states = ProducerStates::new(86_400_000);
+pub(super) fn partition(open: &[i64]) -> Led {
+    let mut producers = ProducerStates::new(86_400_000);
     let mut end = 0;
     for n in open {
-        let batch = BatchMeta {
-            producer_id: entry(*n, TxnState::Empty).pid,
-            producer_epoch: store_adapter::ids::ProducerEpoch(0),
-            first_seq: store_adapter::ids::Sequence(0),
-            last_seq: store_adapter::ids::Sequence(2),
-            base_offset: end,
-            last_offset: end + 2,
-            max_timestamp: NOW - 50_000,
-            append_ms: NOW - 50_000,
-            crc: 7,
-            is_transactional: true,
-            is_control: false,
-            implicit_add: false,
-            marker: None,
-        };
-        states.replay(&batch);
+        producers.replay(&batch(*n, end, 2));
         end += 3;
     }
-    let image: Image = states.image();
-    PartitionView {
-        topic_id: "12345678-9abc-4def-8123-456789abcdef".to_owned(),
-        leader_epoch: 3,
-        log_start: 0,
-        high_watermark: end,
-        last_stable: states.last_stable_offset(end),
-        expiration_ms: 86_400_000,
-        image,
-    }
+    Led { producers, end }
 }
 
 impl Double {
@@ -132,16 +222,47 @@ impl Double {
         let orders = |n: i32| ("orders".to_owned(), n);
         Self {
             ids: Mutex::new(ids.into()),
-            partitions: [
-                (orders(0), partition(&[1, 9])),
-                (orders(1), partition(&[3])),
-                (orders(2), partition(&[4])),
-                (orders(3), partition(&[9])),
-                (orders(4), partition(&[])),
-            ]
-            .into(),
+            partitions: Mutex::new(
+                [
+                    (orders(0), partition(&[1, 9])),
+                    (orders(1), partition(&[3])),
+                    (orders(2), partition(&[4])),
+                    (orders(3), partition(&[9])),
+                    (orders(4), partition(&[])),
+                ]
+                .into(),
+            ),
             groups: [("g/1".to_owned(), table())].into(),
             ..Self::default()
+        }
+    }
+}
+
+impl Double {
+    fn aborted(&self, id: &str, (pid, epoch): (i64, i16), txn_seq: u64) -> Result<(), TxnError> {
+        let mut ids = self.ids.lock();
+        let Some(entry) = ids.get_mut(id) else {
+            return Err(TxnError::InvalidProducerIdMapping);
+        };
+        if self.moves_on {
+            // Its client has ended it and begun the next one.
+            entry.txn_seq += 1;
+        }
+        if (entry.pid.0, entry.epoch.0) != (pid, epoch) {
+            return Err(TxnError::ProducerFenced);
+        }
+        match (entry.state, self.refuses) {
+            (state, _) if state.prepared().is_some() => Err(TxnError::ConcurrentTransactions),
+            (TxnState::Ongoing, Some(TxnError::CoordinatorNotAvailable)) => {
+                entry.state = TxnState::PrepareAbort;
+                Err(TxnError::CoordinatorNotAvailable)
+            }
+            (TxnState::Ongoing, Some(error)) => Err(error),
+            (TxnState::Ongoing, None) if entry.txn_seq == txn_seq => {
+                entry.state = TxnState::CompleteAbort;
+                Ok(())
+            }
+            _ => Err(TxnError::InvalidTxnState),
         }
     }
 }
@@ -184,12 +305,27 @@ impl TxnViews for Double {
         NOW
     }
 
-    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
-        if self.stuck {
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        if self.stuck || self.late == Some(duration) {
             ready(())
         } else {
             Box::pin(std::future::pending())
         }
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "beside the thread of the test")]
+    fn work(&self, job: Job) -> bool {
+        drop(std::thread::spawn(job));
+        true
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "outlives its request")]
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        drop(tokio::spawn(task));
+    }
+
+    fn kafka_address(&self) -> String {
+        "127.0.0.1:9092".to_owned()
     }
 
     fn broker(&self) -> i32 {
@@ -224,7 +360,22 @@ impl TxnViews for Double {
     }
 
     fn visit(&self, look: &mut dyn FnMut(&Arc<str>, &TxnEntry)) -> Vec<SlotGap> {
-        for (id, entry) in &*self.ids.lock() {
+        self.visits.fetch_add(1, Ordering::SeqCst);
+        self.gate.pass();
+        let mut ids = self.ids.lock();
+        if let Some(id) = &self.ends
+            && let Some(entry) = ids.get_mut(id)
+            && entry.state == TxnState::Ongoing
+        {
+            for led in self.partitions.lock().values_mut() {
+                if led.has_open(entry) {
+                    led.end(entry.pid.0 - pid(0));
+                }
+            }
+            entry.state = TxnState::CompleteCommit;
+            entry.partitions.clear();
+        }
+        for (id, entry) in &*ids {
             look(id, entry);
         }
         self.gaps.clone()
@@ -248,19 +399,27 @@ impl TxnViews for Double {
         }))
     }
 
-    fn partition(&self, topic: &str, partition: i32) -> Result<PartitionView, NoPartition> {
+    fn partition(
+        &self,
+        topic: &str,
+        partition: i32,
+        look: Look<'_>,
+    ) -> Result<PartitionView, NoPartition> {
         match topic {
             "damaged" => return Err(NoPartition::Damaged),
             "offline" => return Err(NoPartition::Unavailable("the shard is offline".to_owned())),
             "orders" => {}
             _ => return Err(NoPartition::UnknownTopic),
         }
-        let found = self.partitions.get(&(topic.to_owned(), partition));
-        found.cloned().ok_or(NoPartition::UnknownPartition)
+        let partitions = self.partitions.lock();
+        let found = partitions.get(&(topic.to_owned(), partition));
+        let found = found.ok_or(NoPartition::UnknownPartition)?;
+        look(&found.producers);
+        Ok(found.view())
     }
 
     fn bounds(&self, topic: &str, partition: i32) -> Option<Bounds> {
-        let view = self.partition(topic, partition).ok()?;
+        let view = self.partition(topic, partition, &mut |_| {}).ok()?;
         Some(Bounds {
             high_watermark: view.high_watermark,
             last_stable: view.last_stable,
@@ -268,8 +427,11 @@ impl TxnViews for Double {
     }
 
     fn held_back(&self, max: usize) -> (Vec<(String, i32)>, usize) {
-        let held = self.partitions.iter();
-        let held = held.filter(|(_, view)| view.last_stable < view.high_watermark);
+        let partitions = self.partitions.lock();
+        let held = partitions.iter().filter(|(_, led)| {
+            let view = led.view();
+            view.last_stable < view.high_watermark
+        });
         let mut held: Vec<_> = held.map(|(at, _)| at.clone()).collect();
         let count = held.len();
         held.truncate(max);
@@ -334,37 +496,29 @@ impl TxnViews for Double {
     fn abort<'a>(
         &'a self,
         id: &'a str,
-        (pid, epoch): (i64, i16),
+        session: (i64, i16),
+        txn_seq: u64,
     ) -> BoxFuture<'a, Result<(), TxnError>> {
-        let mut ids = self.ids.lock();
-        let Some(entry) = ids.get_mut(id) else {
-            return ready(Err(TxnError::InvalidProducerIdMapping));
-        };
-        if (entry.pid.0, entry.epoch.0) != (pid, epoch) {
-            return ready(Err(TxnError::ProducerFenced));
-        }
-        match (entry.state, self.refuses) {
-            (TxnState::Ongoing, Some(TxnError::CoordinatorNotAvailable)) => {
-                entry.state = TxnState::PrepareAbort;
-                ready(Err(TxnError::CoordinatorNotAvailable))
+        Box::pin(async move {
+            if let Some(held) = &self.held {
+                held.begun.notify_one();
+                held.go_on.notified().await;
             }
-            (TxnState::Ongoing, Some(error)) => ready(Err(error)),
-            (TxnState::Ongoing, None) => {
-                entry.state = TxnState::CompleteAbort;
-                ready(Ok(()))
-            }
-            (state, _) if state.prepared().is_some() => {
-                ready(Err(TxnError::ConcurrentTransactions))
-            }
-            _ => ready(Err(TxnError::InvalidTxnState)),
-        }
+            self.aborted(id, session, txn_seq)
+        })
     }
 
     fn reap(&self) -> BoxFuture<'_, Pass> {
-        ready(Pass {
-            done: vec![HOSTILE.to_owned()],
-            failed: vec![("x".to_owned(), "held".to_owned())],
-            remaining: 3,
+        Box::pin(async move {
+            if let Some(held) = &self.held {
+                held.begun.notify_one();
+                held.go_on.notified().await;
+            }
+            Pass {
+                done: vec![HOSTILE.to_owned()],
+                failed: vec![("x".to_owned(), "held".to_owned())],
+                remaining: 3,
+            }
         })
     }
 
@@ -397,7 +551,7 @@ impl TxnViews for Double {
     }
 }
 
-struct Well;
+pub(super) struct Well;
 
 impl Views for Well {
     fn live(&self) -> Result<(), String> {
@@ -424,6 +578,7 @@ pub(super) fn parts(views: Arc<dyn Views>) -> Parts {
 }
 
 /// A surface that can be asked many times.
+#[derive(Clone)]
 pub(super) struct Site(Router);
 
 /// An answer.
@@ -435,6 +590,13 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// The path of the next page.
+    pub(super) fn next(&self) -> Option<String> {
+        let link = self.headers.get("link")?.to_str().unwrap();
+        let link = link.strip_prefix('<').unwrap();
+        Some(link.strip_suffix(">; rel=\"next\"").unwrap().to_owned())
+    }
+
     /// The body as JSON, of the type that goes with the status.
     pub(super) fn json(&self) -> Value {
         let expected = if self.status < 300 {
@@ -453,8 +615,13 @@ impl Answer {
 
 impl Site {
     pub(super) fn new(double: Double) -> Self {
+        Self::shared(&Arc::new(double))
+    }
+
+    /// Over a process that is looked at from outside too.
+    pub(super) fn shared(double: &Arc<Double>) -> Self {
         Self::of(Parts {
-            txns: Arc::new(double),
+            txns: Arc::<Double>::clone(double),
             faults: true,
             ..parts(Arc::new(Well))
         })

@@ -4,4 +4,7 @@ mod access;
 mod actions;
 mod double;
 mod health;
+mod listener;
+mod page;
+mod problems;
 mod reading;

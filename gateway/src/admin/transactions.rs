@@ -1,14 +1,15 @@
 //! What the admin surface sees of transactions, and does about them.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use admin_api::TxnViews;
 use admin_api::views::{
-    Bounds, BoxFuture, HistoryView, HoldView, IdPattern, KafkaCode, NoPartition, PartitionView,
-    Pass,
+    Bounds, BoxFuture, HistoryView, HoldView, IdPattern, Job, KafkaCode, Look, NoPartition,
+    PartitionView, Pass,
 };
 use coordinator::machine::group::GroupError;
 use coordinator::machine::group::offsets::OffsetTable;
@@ -36,8 +37,8 @@ use crate::txns::hold::{Hold, Holds};
 const PASS_MAX: usize = 10_000;
 /// Of them, at one time.
 const AT_ONCE: usize = 64;
-/// Jobs that wait for the io task.
-const JOBS_MAX: usize = 16;
+/// Jobs that wait for the io task, or for the worker.
+const JOBS_MAX: usize = 64;
 
 /// The transactions of a broker.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct Transactions {
     history: Arc<History>,
     holds: Arc<Holds>,
     files: IoTask,
+    /// What takes long, for a thread of its own.
+    jobs: mpsc::Sender<Job>,
 }
 
 impl Transactions {
@@ -63,22 +66,8 @@ impl Transactions {
             history: Arc::clone(history),
             holds: Arc::clone(holds),
             files: IoTask::start(env, volume),
+            jobs: start_worker(env),
         })
-    }
-
-    /// Runs what must end once it has begun in a task of its own: who asked may go away.
-    fn detached<T: Send + 'static>(
-        &self,
-        job: impl Future<Output = T> + Send + 'static,
-    ) -> impl Future<Output = Option<T>> + Send + 'static {
-        let (done, wait) = oneshot::channel();
-        let task = async move {
-            if done.send(job.await).is_err() {
-                tracing::debug!("nobody waits for this request any more");
-            }
-        };
-        drop(self.env.runtime.spawn("admin-request", Box::pin(task)));
-        async move { wait.await.ok() }
     }
 
     fn found(&self, topic: &str, partition: i32) -> Result<Arc<Partition>, NoPartition> {
@@ -108,8 +97,25 @@ impl TxnViews for Transactions {
         self.env.clock.sleep(duration)
     }
 
+    fn work(&self, job: Job) -> bool {
+        self.jobs.try_send(job).is_ok()
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        drop(self.env.runtime.spawn("admin-request", task));
+    }
+
     fn broker(&self) -> i32 {
         self.broker.id().0
+    }
+
+    fn kafka_address(&self) -> String {
+        let (host, port) = self.broker.address(0);
+        if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        }
     }
 
     fn kafka_code(&self, error: TxnError) -> KafkaCode {
@@ -155,17 +161,21 @@ impl TxnViews for Transactions {
         })
     }
 
-    fn partition(&self, topic: &str, partition: i32) -> Result<PartitionView, NoPartition> {
+    fn partition(
+        &self,
+        topic: &str,
+        partition: i32,
+        look: Look<'_>,
+    ) -> Result<PartitionView, NoPartition> {
         let partition = self.found(topic, partition)?;
-        let snapshot = partition.snapshot();
+        let (visible, ()) = partition.look(look);
         Ok(PartitionView {
-            topic_id: snapshot.log.topic.to_string(),
-            leader_epoch: snapshot.epoch.0,
-            log_start: snapshot.visible.log_start,
-            high_watermark: snapshot.visible.high_watermark,
-            last_stable: snapshot.visible.last_stable,
+            topic_id: partition.id().topic.to_string(),
+            leader_epoch: partition.epoch().0,
+            log_start: visible.log_start,
+            high_watermark: visible.high_watermark,
+            last_stable: visible.last_stable,
             expiration_ms: self.broker.config().producer_id_expiration_ms,
-            image: snapshot.image,
         })
     }
 
@@ -223,30 +233,28 @@ impl TxnViews for Transactions {
         &'a self,
         id: &'a str,
         (pid, epoch): (i64, i16),
+        txn_seq: u64,
     ) -> BoxFuture<'a, Result<(), TxnError>> {
-        let (txns, id) = (self.broker.txns().clone(), id.to_owned());
         let session = Session {
             pid: ProducerId(pid),
             epoch: ProducerEpoch(epoch),
         };
-        let job = self.detached(async move { txns.abort(&id, Some(session)).await });
-        Box::pin(async move { job.await.unwrap_or(Err(TxnError::CoordinatorNotAvailable)) })
+        let txns = self.broker.txns();
+        Box::pin(txns.abort(id, Some(session), Some(txn_seq)))
     }
 
     fn reap(&self) -> BoxFuture<'_, Pass> {
-        let txns = self.broker.txns().clone();
+        let txns = self.broker.txns();
         let due = txns.overdue(self.env.clock.wall_ms());
-        let reap = move |id: Arc<str>| {
-            let txns = txns.clone();
-            async move { txns.reap(&id).await.map_err(|error| error.to_string()) }
+        let reap = move |id: Arc<str>| async move {
+            let reaped = txns.reap(&id).await;
+            reaped.map_err(|error| error.to_string())
         };
-        let job = self.detached(pass(due, reap));
-        Box::pin(async move { job.await.unwrap_or_default() })
+        Box::pin(pass(due, reap))
     }
 
     fn reconcile(&self) -> BoxFuture<'_, Pass> {
-        let job = self.detached(finish(self.broker.txns().clone()));
-        Box::pin(async move { job.await.unwrap_or_default() })
+        Box::pin(finish(self.broker.txns().clone()))
     }
 
     fn hold(&self, transactional_id: Option<&str>) -> Option<HoldView> {
@@ -258,7 +266,10 @@ impl TxnViews for Transactions {
     fn release(&self, number: u64) -> bool {
         let found = self.holds.release(number);
         if found {
-            drop(self.detached(finish(self.broker.txns().clone())));
+            let txns = self.broker.txns().clone();
+            self.spawn(Box::pin(async move {
+                finish(txns).await;
+            }));
         }
         found
     }
@@ -323,15 +334,31 @@ async fn pass<F: Future<Output = Result<(), String>> + Send>(
     pass
 }
 
-type Job = Box<dyn FnOnce(SharedFiles) -> BoxFuture<'static, ()> + Send>;
+type Read = Box<dyn FnOnce(SharedFiles) -> BoxFuture<'static, ()> + Send>;
+
+/// Does jobs one after the other, where nobody else waits for the thread. When the sender is
+/// dropped its task ends.
+fn start_worker(env: &Env) -> mpsc::Sender<Job> {
+    let (jobs, mut queue) = mpsc::channel::<Job>(JOBS_MAX);
+    let task = async move {
+        while let Some(job) = queue.recv().await {
+            // A defect in one answer is none of the others.
+            if std::panic::catch_unwind(AssertUnwindSafe(job)).is_err() {
+                tracing::error!("a request of the admin surface could not be answered");
+            }
+        }
+    };
+    drop(env.runtime.spawn_io("admin-work", Box::pin(task)));
+    jobs
+}
 
 /// Reads files of the volume, one job at a time. When it is dropped its task ends.
 #[derive(Debug)]
-struct IoTask(mpsc::Sender<Job>);
+struct IoTask(mpsc::Sender<Read>);
 
 impl IoTask {
     fn start(env: &Env, volume: Arc<dyn Volume>) -> Self {
-        let (jobs, mut queue) = mpsc::channel::<Job>(JOBS_MAX);
+        let (jobs, mut queue) = mpsc::channel::<Read>(JOBS_MAX);
         let task = async move {
             while let Some(job) = queue.recv().await {
                 job(SharedFiles(Arc::clone(&volume))).await;
@@ -346,7 +373,7 @@ impl IoTask {
         read: impl FnOnce(SharedFiles) -> F + Send + 'static,
     ) -> Result<T, String> {
         let (done, wait) = oneshot::channel();
-        let job: Job = Box::new(move |files| {
+        let job: Read = Box::new(move |files| {
             Box::pin(async move {
                 if done.send(read(files).await).is_err() {
                     tracing::debug!("nobody waits for these files any more");

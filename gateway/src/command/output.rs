@@ -62,6 +62,11 @@ impl Failure {
         }
     }
 
+    /// Whether it would be the same for anything else that is asked.
+    pub(super) fn is_of_the_connection(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::TimedOut(_))
+    }
+
     fn code(&self) -> u8 {
         match self {
             Self::Partly { why, .. } => why.code(),

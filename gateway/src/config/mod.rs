@@ -231,6 +231,7 @@ fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
             min_session_timeout_ms,
             max_session_timeout_ms,
             max_size: settings.number("group.max.size")?,
+            ..ClassicConfig::default()
         },
         offsets: OffsetConfig {
             metadata_max_bytes: settings.number("offset.metadata.max.bytes")?,
@@ -240,6 +241,7 @@ fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
             ),
             producer_id_expiration_ms: settings.number("producer.id.expiration.ms")?,
         },
+        ..GroupConfig::default()
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coordinator::machine::producer::ProducerEntry;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
@@ -56,8 +57,7 @@ fn producers(
         .partition(index)
         .ok_or(ResponseError::UnknownTopicOrPartition)?
         .map_err(|error| error_code::unavailable_partition(&error))?;
-    let image = partition.snapshot().image;
-    let producers = image.entries.into_iter().map(|(id, entry)| {
+    let show = |(id, entry): (store_adapter::ids::ProducerId, &ProducerEntry)| {
         let mut state = ProducerState::default();
         state.producer_id = ProducerId(id.0);
         state.producer_epoch = i32::from(entry.epoch.0);
@@ -66,6 +66,7 @@ fn producers(
         state.coordinator_epoch = entry.coordinator_epoch;
         state.current_txn_start_offset = entry.current_txn_first_offset.unwrap_or(-1);
         state
-    });
-    Ok(producers.collect())
+    };
+    let (_, shown) = partition.look(|producers| producers.producers().map(show).collect());
+    Ok(shown)
 }

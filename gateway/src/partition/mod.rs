@@ -151,6 +151,13 @@ impl Partition {
         *self.visible.borrow()
     }
 
+    /// Shows the durable producers, with the bounds of the same moment, under the partition lock:
+    /// `look` must be short.
+    pub fn look<R>(&self, look: impl FnOnce(&ProducerStates) -> R) -> (Visible, R) {
+        let state = self.state.lock();
+        (*self.visible.borrow(), look(&state.producers))
+    }
+
     /// Follows what readers may see.
     pub fn watch(&self) -> watch::Receiver<Visible> {
         self.visible.subscribe()

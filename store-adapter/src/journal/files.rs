@@ -50,6 +50,17 @@ pub(crate) struct Closed {
 /// Which content of a file is meant: how often it was written anew while it was known.
 type Version = (FileId, u32);
 
+/// Whether another content is about to take a file's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It is not.
+    Settled,
+    /// It is.
+    Taken,
+    /// It is, and nobody needs the file any more.
+    Doomed,
+}
+
 /// A closed file.
 #[derive(Debug)]
 struct Known {
@@ -58,6 +69,14 @@ struct Known {
     version: u32,
     /// While it takes another content's place: a handle of the one that is known.
     held: Option<Arc<dyn VolumeFile>>,
+    place: Place,
+}
+
+impl Known {
+    /// The name is free again; whether the file is to go.
+    fn settle(&mut self) -> bool {
+        std::mem::replace(&mut self.place, Place::Settled) == Place::Doomed
+    }
 }
 
 /// A bounded map that forgets what was used longest ago.
@@ -158,6 +177,7 @@ impl Files {
             closed,
             version: 0,
             held: None,
+            place: Place::Settled,
         };
         self.closed.lock().insert(id, known);
         if let Some(index) = index {
@@ -185,40 +205,52 @@ impl Files {
         closed.get(&id).map_or(0, |known| known.closed.len)
     }
 
-    /// Another content is about to take this file's name: until [`Files::swapped`] or
-    /// [`Files::kept`], readers use a handle of what is there.
+    /// Another content is about to take this file's name: until [`Files::swapped`],
+    /// [`Files::unsure`] or [`Files::kept`], readers use a handle of what is there, and whoever
+    /// wants to remove the file leaves that to the caller.
     pub(crate) async fn hold(&self, id: FileId) -> Result<(), VolumeError> {
         let file = self.handle(id).await?;
         if let Some(known) = self.closed.lock().get_mut(&id) {
             known.held = Some(file);
+            known.place = Place::Taken;
             return Ok(());
         }
         let path = path(id).to_string();
         Err(VolumeError::NotFound { path })
     }
 
-    /// The other content is in place.
-    pub(crate) fn swapped(&self, id: FileId, closed: Closed, index: FileIndex) {
-        let version = {
+    /// The other content is in place; whether the file is to be removed now.
+    pub(crate) fn swapped(&self, id: FileId, closed: Closed, index: FileIndex) -> bool {
+        let (version, doomed) = {
             let mut all = self.closed.lock();
             let Some(known) = all.get_mut(&id) else {
-                return;
+                return false;
             };
             known.closed = closed;
             known.version = known.version.saturating_add(1);
             known.held = None;
-            known.version
+            (known.version, known.settle())
         };
         self.open.lock().remove(id);
         self.indexes.lock().remove(id);
         self.keep_index((id, version), Arc::new(index));
+        doomed
     }
 
-    /// The other content is not in place, and will not be.
-    pub(crate) fn kept(&self, id: FileId) {
-        if let Some(known) = self.closed.lock().get_mut(&id) {
+    /// The other content is in place or not: readers go on with a handle of the one that is known.
+    /// Whether the file is to be removed now.
+    pub(crate) fn unsure(&self, id: FileId) -> bool {
+        let mut closed = self.closed.lock();
+        closed.get_mut(&id).is_some_and(Known::settle)
+    }
+
+    /// The other content is not in place, and will not be; whether the file is to be removed now.
+    pub(crate) fn kept(&self, id: FileId) -> bool {
+        let mut closed = self.closed.lock();
+        closed.get_mut(&id).is_some_and(|known| {
             known.held = None;
-        }
+            known.settle()
+        })
     }
 
     /// Whether something in the file was found damaged.
@@ -244,11 +276,22 @@ impl Files {
         self.closed.lock().contains_key(&id)
     }
 
-    /// Forgets a file that is gone.
-    pub(crate) fn remove(&self, id: FileId) {
-        self.closed.lock().remove(&id);
+    /// Forgets a file that is about to be unlinked, and how many bytes it had. `None` while another
+    /// content takes its name, which would bring it back: whoever puts that there removes it.
+    pub(crate) fn forget(&self, id: FileId) -> Option<u64> {
+        let len = {
+            let mut closed = self.closed.lock();
+            match closed.get_mut(&id) {
+                Some(known) if known.place != Place::Settled => {
+                    known.place = Place::Doomed;
+                    return None;
+                }
+                _ => closed.remove(&id).map_or(0, |known| known.closed.len),
+            }
+        };
         self.open.lock().remove(id);
         self.indexes.lock().remove(id);
+        Some(len)
     }
 
     /// Forgets the files of a shard that was closed.

@@ -51,18 +51,7 @@ pub(crate) async fn run(
                     tracing::warn!(%error, "a journal file that nothing needs stays");
                     continue;
                 }
-                let freed = files.closed_len(id);
-                files.remove(id);
-                match files.volume().remove(&path(id)).await {
-                    Err(error) if !error.is_not_found() => {
-                        tracing::warn!(%error, "a journal file that nothing needs stays");
-                    }
-                    _ => {
-                        let counters = files.counters();
-                        counters.freed_bytes.fetch_add(freed, Ordering::Relaxed);
-                    }
-                }
-                apply(&*index, &[forget_file(id)]);
+                remove(&files, id).await;
             }
             Job::Checkpoint(changes) => {
                 if let Err(error) = checkpointer.write(&*index, changes) {
@@ -73,6 +62,23 @@ pub(crate) async fn run(
             Job::Keep(changes) => apply(&*index, &changes),
         }
     }
+}
+
+/// Unlinks a file that nothing needs; while it is being written anew, whoever does that will.
+pub(crate) async fn remove(files: &Files, id: FileId) {
+    let Some(freed) = files.forget(id) else {
+        return;
+    };
+    match files.volume().remove(&path(id)).await {
+        Err(error) if !error.is_not_found() => {
+            tracing::warn!(%error, "a journal file that nothing needs stays");
+        }
+        _ => {
+            let counters = files.counters();
+            counters.freed_bytes.fetch_add(freed, Ordering::Relaxed);
+        }
+    }
+    apply(&**files.local(), &[forget_file(id)]);
 }
 
 fn apply(index: &dyn IndexStore, changes: &[IndexChange]) {

@@ -22,7 +22,7 @@ use super::frame::{self, BATCH_PREFIX_LEN, Check, FRAME_HEADER_LEN, Frame, Kind,
 use super::payload::Round;
 use super::round::footer;
 use super::shard::{Log, Registry, Shard};
-use super::{FlushPolicy, JournalConfig};
+use super::{FlushPolicy, JournalConfig, keeper};
 use crate::fault::{Fault, planted};
 use crate::ids::LogId;
 use crate::runtime::Env;
@@ -347,18 +347,34 @@ impl Rewriter {
                 let freed = before.saturating_sub(closed.len);
                 tracing::debug!(path = %path(id), freed, "a journal file was written anew");
                 self.summarise(id, &index);
-                self.files.swapped(id, closed, index);
+                let doomed = self.files.swapped(id, closed, index);
                 let counters = &self.config.counters;
                 counters.rewrites.fetch_add(1, Ordering::Relaxed);
                 counters.freed_bytes.fetch_add(freed, Ordering::Relaxed);
+                self.remove_if(doomed, id).await;
                 Ok(())
             }
             // Readers hold the old one, in its place or not.
-            Err(OwnedError::MaybeApplied(error)) => Err(Failed::Unsure(error)),
-            Err(error) => {
+            Err(OwnedError::MaybeApplied(error)) => {
+                self.remove_if(self.files.unsure(id), id).await;
+                Err(Failed::Unsure(error))
+            }
+            // Whoever owns it now cleans up.
+            Err(OwnedError::Stale) => {
                 self.files.kept(id);
+                Err(Failed::Ended)
+            }
+            Err(error) => {
+                self.remove_if(self.files.kept(id), id).await;
                 Err(error.into())
             }
+        }
+    }
+
+    /// Removes a file that was to go while it was written anew.
+    async fn remove_if(&self, doomed: bool, id: FileId) {
+        if doomed {
+            keeper::remove(&self.files, id).await;
         }
     }
 }

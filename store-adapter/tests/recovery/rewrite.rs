@@ -1,7 +1,7 @@
 //! Journal files that are written anew: at every crash point, under readers, under another owner.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use store_adapter::ids::LeaderEpoch;
 use store_adapter::journal::{
@@ -9,6 +9,7 @@ use store_adapter::journal::{
 };
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::{LogStore, Op, StoredBatch};
+use store_adapter::volume::VolumePath;
 use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
 use tokio::sync::Notify;
 
@@ -329,4 +330,68 @@ async fn a_rename_of_unknown_outcome_is_read_around() {
         assert_eq!(open(&taker, 2).await.unwrap().damaged, [], "{outcome:?}");
         assert_eq!(both(&taker).await, expected, "{outcome:?}");
     }
+}
+
+/// Holds the first rename over a journal file back, and notes when a file is unlinked.
+#[derive(Debug, Default)]
+struct HoldFirst {
+    /// The file that is held.
+    held: OnceLock<VolumePath>,
+    removed: AtomicBool,
+    waits: Notify,
+    go_on: Arc<Notify>,
+}
+
+impl StepHook for HoldFirst {
+    fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
+        if step.op == StepOp::Remove && self.held.get() == Some(&step.path) {
+            self.removed.store(true, Ordering::SeqCst);
+        }
+        let over = step
+            .to
+            .clone()
+            .filter(|to| step.op == StepOp::Rename && to.as_str().ends_with(".log"));
+        if over.is_none_or(|over| self.held.set(over).is_err()) {
+            return Box::pin(std::future::ready(StepOutcome::Proceed));
+        }
+        self.waits.notify_one();
+        let go_on = Arc::clone(&self.go_on);
+        Box::pin(async move {
+            go_on.notified().await;
+            StepOutcome::Proceed
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_goes_while_it_is_written_anew_does_not_come_back() {
+    let volume = MemoryVolume::new();
+    let hook = Arc::new(HoldFirst::default());
+    let mount = volume.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
+    let (store, counters) = counting(&mount, FlushPolicy::Fsync);
+    fill(&store).await;
+    trim(&store).await;
+    hook.waits.notified().await;
+    let held = hook.held.get().unwrap();
+    // Now nothing of any closed file is needed.
+    let trim = Op::Trim {
+        log: log(1),
+        epoch: EPOCH,
+        start: FAST / EACH,
+    };
+    store.submit(vec![trim]).await.unwrap();
+    for _ in 0..2_000 {
+        // Whoever removes it at once has done so by now.
+        tokio::task::yield_now().await;
+    }
+    assert!(!hook.removed.load(Ordering::SeqCst), "under the rename");
+    hook.go_on.notify_one();
+    rewritten(&counters, 1).await;
+    while files(&volume).await.iter().any(|(path, _)| path == held) {
+        tokio::task::yield_now().await;
+    }
+    store.close().await.unwrap();
+    let taker = store_on(&volume, &Arc::new(MemoryIndex::new()));
+    assert_eq!(open(&taker, 2).await.unwrap().damaged, []);
+    assert!(!files(&volume).await.iter().any(|(path, _)| path == held));
 }

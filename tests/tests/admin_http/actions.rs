@@ -1,7 +1,6 @@
 //! What is done over HTTP, and what the others say of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use coordinator::machine::group::classic::Caller;
 use coordinator::machine::group::offsets::{NewOffset, NewTxn};
@@ -14,29 +13,9 @@ use kafka_protocol::protocol::StrBytes;
 use serde_json::{Value, json};
 use tests::raw::RawClient;
 
-use super::kit::{Answer, Site, ask};
+use super::kit::{Site, ask};
 
 const LSO: &str = "/api/v1/topics/orders/partitions/0/lso";
-
-impl Site {
-    async fn post(&self, path: &str, body: &str) -> Answer {
-        ask(&self.0.addresses().admin, "POST", path, Some(body)).await
-    }
-
-    /// Asks until the answer is as `wanted`.
-    async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let mut pace = tokio::time::interval(Duration::from_millis(20));
-        let mut last = Value::Null;
-        for _ in 0..1500 {
-            pace.tick().await;
-            last = self.json(path).await;
-            if wanted(&last) {
-                return last;
-            }
-        }
-        panic!("{path} stays {last:#}");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abort_moves_the_last_stable_offset_and_leaves_a_trace() {

@@ -82,6 +82,24 @@ impl Site {
         answer.json()
     }
 
+    pub(crate) async fn post(&self, path: &str, body: &str) -> Answer {
+        ask(&self.0.addresses().admin, "POST", path, Some(body)).await
+    }
+
+    /// Asks until the answer is as `wanted`.
+    pub(crate) async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut pace = tokio::time::interval(Duration::from_millis(20));
+        let mut last = Value::Null;
+        for _ in 0..1500 {
+            pace.tick().await;
+            last = self.json(path).await;
+            if wanted(&last) {
+                return last;
+            }
+        }
+        panic!("{path} stays {last:#}");
+    }
+
     pub(crate) async fn create(&self, topic: &str) {
         let new = NewTopic {
             name: topic.to_owned(),
@@ -134,7 +152,7 @@ impl Site {
         session
     }
 
-    async fn produce(&self, id: &str, session: Session, topic: &str) -> i16 {
+    pub(crate) async fn produce(&self, id: &str, session: Session, topic: &str) -> i16 {
         let broker = self.0.broker();
         let spec = BatchSpec {
             producer_id: session.pid.0,

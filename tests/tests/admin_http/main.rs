@@ -5,3 +5,5 @@
 mod actions;
 mod kit;
 mod reading;
+mod three_ways;
+mod wire;

@@ -117,6 +117,16 @@ impl ProducerStates {
         self.durable.iter().map(|(id, entry)| (*id, entry))
     }
 
+    /// What is durable of one producer. An expired one counts until [`Self::expire`].
+    pub fn producer(&self, id: ProducerId) -> Option<&ProducerEntry> {
+        self.durable.get(&id)
+    }
+
+    /// Open transactions of the durable log: first offset and producer, in order of offsets.
+    pub fn open_txns(&self) -> impl Iterator<Item = (i64, ProducerId)> + '_ {
+        self.txns.open()
+    }
+
     /// Judges a data batch of a client against durable state and queued tail. Its offsets are not
     /// looked at; its `append_ms` decides whether the producer has expired.
     pub fn classify(&self, batch: &BatchMeta) -> Verdict {

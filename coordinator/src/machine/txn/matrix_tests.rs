@@ -158,7 +158,12 @@ fn by_itself(entry: &TxnEntry) -> Vec<Row> {
     let name = "an administrator ends it".to_owned();
     rows.push(row(Some(entry), name, &decision, show_session, "3.8, T67"));
     for (relation, epoch) in [("current", entry.epoch.0), ("stale", entry.epoch.0 - 1)] {
-        let decision = abort(Some(entry), Some(session(entry.pid.0, epoch)), &ctx(2));
+        let decision = abort(
+            Some(entry),
+            Some(session(entry.pid.0, epoch)),
+            None,
+            &ctx(2),
+        );
         let name = format!("an administrator aborts it, {relation}");
         rows.push(row(Some(entry), name, &decision, nothing, "3.7"));
     }

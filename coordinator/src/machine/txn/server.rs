@@ -62,9 +62,15 @@ pub fn time_out(entry: &TxnEntry, ctx: &Ctx) -> Decision<()> {
 }
 
 /// Aborts an open transaction because an administrator asks for it, as the reaper would: its
-/// session is fenced, and its client hears so. `expected` is the session that the administrator
-/// looked at; with another one nothing happens.
-pub fn abort(entry: Option<&TxnEntry>, expected: Option<Session>, ctx: &Ctx) -> Decision<()> {
+/// session is fenced, and its client hears so. `expected` and `txn_seq` are the session and the
+/// number of the transaction that the administrator looked at; with another one nothing happens:
+/// the next transaction of a session may have the same epoch.
+pub fn abort(
+    entry: Option<&TxnEntry>,
+    expected: Option<Session>,
+    txn_seq: Option<u64>,
+    ctx: &Ctx,
+) -> Decision<()> {
     let Some(entry) = entry else {
         return Decision::Refuse(TxnError::InvalidProducerIdMapping);
     };
@@ -78,7 +84,8 @@ pub fn abort(entry: Option<&TxnEntry>, expected: Option<Session>, ctx: &Ctx) -> 
     if entry.state.prepared().is_some() || entry.is_gated() {
         return Decision::Refuse(TxnError::ConcurrentTransactions);
     }
-    if entry.state != TxnState::Ongoing {
+    let another = txn_seq.is_some_and(|txn_seq| txn_seq != entry.txn_seq);
+    if entry.state != TxnState::Ongoing || another {
         return Decision::Refuse(TxnError::InvalidTxnState);
     }
     let doing = Doing {

@@ -48,15 +48,11 @@ impl SharedFiles {
     /// # Errors
     /// When the directory can't be read.
     pub async fn fences(&self) -> Result<Vec<Found<FencesFile>>, VolumeError> {
-        let mut found = Vec::new();
-        for path in self.list(&layout::fences_dir()).await? {
-            if let Some(Place::ProducerFences(broker)) = Place::parse(&path) {
-                let content = self.read(&path).await;
-                found.push(Found { broker, content });
-            }
-        }
-        found.sort_by_key(|file| file.broker);
-        Ok(found)
+        let writer = |place| match place {
+            Place::ProducerFences(broker) => Some(broker),
+            _ => None,
+        };
+        self.by_broker(&layout::fences_dir(), writer).await
     }
 
     /// The first producer id that each broker has not reserved, by broker.
@@ -64,9 +60,22 @@ impl SharedFiles {
     /// # Errors
     /// When the directory can't be read.
     pub async fn id_blocks(&self) -> Result<Vec<Found<IdBlockFile>>, VolumeError> {
+        let writer = |place| match place {
+            Place::ProducerIds(broker) => Some(broker),
+            _ => None,
+        };
+        self.by_broker(&layout::producer_ids_dir(), writer).await
+    }
+
+    /// The files of a directory that have one writer each.
+    async fn by_broker<T: Format>(
+        &self,
+        dir: &VolumePath,
+        writer: impl Fn(Place) -> Option<BrokerId>,
+    ) -> Result<Vec<Found<T>>, VolumeError> {
         let mut found = Vec::new();
-        for path in self.list(&layout::producer_ids_dir()).await? {
-            if let Some(Place::ProducerIds(broker)) = Place::parse(&path) {
+        for path in self.list(dir).await? {
+            if let Some(broker) = Place::parse(&path).and_then(&writer) {
                 let content = self.read(&path).await;
                 found.push(Found { broker, content });
             }

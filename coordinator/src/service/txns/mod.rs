@@ -9,7 +9,6 @@
 
 mod decide;
 mod files;
-mod look;
 mod passes;
 mod ports;
 mod slot;

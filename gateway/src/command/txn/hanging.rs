@@ -73,7 +73,10 @@ impl Row for Hanging {
 
 impl FindHanging {
     pub(super) async fn run(self, client: &mut Client) -> Result<Vec<Hanging>, Failure> {
-        let mut hanging = self.open(client).await?;
+        let topics = self.topic.clone().map(|topic| vec![topic]);
+        let cluster = Cluster::ask(client, topics.as_deref()).await?;
+        let places = self.places(&cluster)?;
+        let mut hanging = self.open(client, &cluster, places).await?;
         let producers: BTreeSet<i64> = hanging.iter().map(|open| open.producer_id).collect();
         if producers.is_empty() {
             return Ok(hanging);
@@ -96,15 +99,24 @@ impl FindHanging {
             let known = known.get(&open.producer_id);
             !known.is_some_and(|places| places.contains(&place))
         });
+        // Coordinators were asked behind the partitions: what has ended in between, of which they
+        // know nothing any more, is not open there by now.
+        let places: BTreeSet<Place> = hanging.iter().map(Hanging::place).collect();
+        let places = places.into_iter().collect();
+        let now = self.open(client, &cluster, places).await?;
+        hanging.retain(|open| now.iter().any(|one| one.is(open)));
         Ok(hanging)
     }
 
     /// Open transactions that nothing was written to for longer than the timeout.
-    async fn open(&self, client: &mut Client) -> Result<Vec<Hanging>, Failure> {
-        let topics = self.topic.clone().map(|topic| vec![topic]);
-        let cluster = Cluster::ask(client, topics.as_deref()).await?;
+    async fn open(
+        &self,
+        client: &mut Client,
+        cluster: &Cluster,
+        places: Vec<Place>,
+    ) -> Result<Vec<Hanging>, Failure> {
         let mut found = Vec::new();
-        for place in self.places(&cluster)? {
+        for place in places {
             let address = match self.broker_id {
                 Some(id) => cluster.broker(id)?,
                 None => cluster.leader(&place)?,
@@ -128,6 +140,18 @@ impl FindHanging {
         let places = cluster.partitions.iter();
         let places = places.filter(|(_, held)| here(&held.replicas));
         Ok(places.map(|(place, _)| place.clone()).collect())
+    }
+}
+
+impl Hanging {
+    fn place(&self) -> Place {
+        (self.topic.clone(), self.partition)
+    }
+
+    /// Whether it is the same transaction.
+    fn is(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.partition, one.producer_id, one.start_offset);
+        self.topic == other.topic && of(self) == of(other)
     }
 }
 

@@ -263,11 +263,11 @@ async fn t59_a_group_that_is_not_there() {
 async fn a_group_of_a_transaction_without_offsets_is_no_group() {
     let target = Target::shared();
     let (mut client, session) = both(&target, "t60", "g60").await;
-    for commit in [false, true] {
+    for (commit, state) in [(false, "CompleteAbort"), (true, "CompleteCommit")] {
         assert_eq!(add_group(&mut client, "t60", session, "g60", 3).await, 0);
         assert_eq!(end(&mut client, "t60", session, commit, 3).await.0, 0);
+        await_state(&mut client, "t60", state).await;
     }
-    await_state(&mut client, "t60", "CompleteCommit").await;
     let request = DescribeGroupsRequest::default().with_groups(vec![group_id("g60")]);
     let answer = client.call(&request, 5).await.unwrap();
     let state = &answer.groups[0];

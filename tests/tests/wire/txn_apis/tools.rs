@@ -1,41 +1,23 @@
 //! `fencepost txn` beside Kafka's `kafka-transactions`: on one broker both say the same, and what
 //! one changes the other sees.
 
-use std::collections::BTreeMap;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use serde_json::Value;
-use tests::gatewayproc::binary;
 use tests::raw::{RawClient, ops};
+use tests::txn_tools::{Line, TRANSACTIONS, json_lines, kafkas_lines, run_ours};
 
 use super::{Session, add, await_state, begin, connect, describe};
 use crate::kit::{P, Target, codes, produce_request};
 use crate::tools::tool;
 
-const TRANSACTIONS: &str = "org.apache.kafka.tools.TransactionsCommand";
-
-/// One row of a table: cells by heading.
-type Line = BTreeMap<String, String>;
-
 /// The table that Kafka's tool prints.
 async fn kafkas(target: &Target, args: &str) -> Vec<Line> {
-    let printed = tool(target, TRANSACTIONS, args).await;
-    let mut lines = printed.lines().map(|line| {
-        let cells = line.split('\t').map(|cell| cell.trim().to_owned());
-        cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
-    });
-    let headings = lines.next().unwrap_or_default();
-    lines
-        .filter(|cells| !cells.is_empty())
-        .map(|cells| headings.iter().cloned().zip(cells).collect())
-        .collect()
+    kafkas_lines(&tool(target, TRANSACTIONS, args).await)
 }
 
 async fn run(target: &Target, args: &str) -> Output {
-    let mut command = Command::new(binary().unwrap());
-    command.args(["txn", "--bootstrap-server", target.address()]);
-    command.args(args.split_whitespace());
-    let run = move || command.output().unwrap();
+    let (address, args) = (target.address().to_owned(), args.to_owned());
+    let run = move || run_ours(&address, &args).unwrap();
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
@@ -44,23 +26,7 @@ async fn ours(target: &Target, args: &str) -> Vec<Line> {
     let output = run(target, &format!("{args} --format json")).await;
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{args}: {errors}");
-    let rows: Vec<BTreeMap<String, Value>> = serde_json::from_slice(&output.stdout).unwrap();
-    let word = |value: &Value| match value {
-        Value::Null => "None".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(list) => {
-            let words = list.iter().map(|one| one.as_str().unwrap().to_owned());
-            words.collect::<Vec<_>>().join(",")
-        }
-        other => other.to_string(),
-    };
-    let line = |row: &BTreeMap<String, Value>| {
-        let cells = row.iter();
-        cells
-            .map(|(key, value)| (key.clone(), word(value)))
-            .collect()
-    };
-    rows.iter().map(line).collect()
+    json_lines(&output.stdout).unwrap()
 }
 
 /// What ours says when it refuses.

@@ -362,6 +362,36 @@ fn a_transaction_outlives_restarts() {
 }
 
 #[test]
+fn an_abort_never_hits_the_next_transaction_of_a_session() {
+    let site = site(6);
+    let outside = Arc::new(Outside::default());
+    let [id, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    let commit = EndTxn {
+        version: 4,
+        session: begun,
+        commit: true,
+        client: None,
+    };
+    let (txns, of) = (running.txns.clone(), id.clone());
+    let ended = async move { txns.end_txn(&of, &commit).await };
+    assert_eq!(running.world.run(ended).unwrap(), Ok(None));
+    running.add(&id, begun).unwrap().unwrap();
+    let abort = |txn_seq: u64| {
+        let (txns, id) = (running.txns.clone(), id.clone());
+        let asked = async move { txns.abort(&id, Some(begun), Some(txn_seq)).await };
+        running.world.run(asked).unwrap()
+    };
+    // The epoch is the same: only the number tells them apart.
+    assert_eq!(abort(1), Err(TxnError::InvalidTxnState));
+    assert_eq!(running.state(&id), (TxnState::Ongoing, begun, 2));
+    assert_eq!(abort(2), Ok(()));
+    assert_eq!(running.state(&id).0, TxnState::CompleteAbort);
+}
+
+#[test]
 fn an_administrator_aborts_what_was_looked_at_and_sees_every_id() {
     let site = site(5);
     let outside = Arc::new(Outside::default());
@@ -372,7 +402,7 @@ fn an_administrator_aborts_what_was_looked_at_and_sees_every_id() {
     running.init(&other).unwrap().unwrap();
     let abort = |expected: Option<Session>| {
         let (txns, id) = (running.txns.clone(), id.clone());
-        let asked = async move { txns.abort(&id, expected).await };
+        let asked = async move { txns.abort(&id, expected, None).await };
         running.world.run(asked).unwrap()
     };
     let wrong = [
