@@ -218,6 +218,30 @@ async fn what_was_read_before_an_interrupt_is_written() {
 }
 
 #[tokio::test]
+async fn a_transaction_outlives_the_broker() {
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("cli-outlives", 1).await;
+    let args = [
+        "cli-outlives",
+        "--txn",
+        "cli-outlives",
+        "--timeout",
+        "60000",
+        "-q",
+    ];
+    let mut child = start(&target, "produce", &args);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"one\n").unwrap();
+    await_end(&mut client, "cli-outlives", 1).await;
+    target.kill_and_restart();
+    stdin.write_all(b"two\n").unwrap();
+    drop(stdin);
+    ended(child).await.ok();
+    let printed = read(&target, &["cli-outlives", "-e"]).await;
+    assert_eq!(printed, "one\ntwo\n");
+}
+
+#[tokio::test]
 async fn a_broker_that_dies_makes_it_fail_and_one_that_comes_back_does_not() {
     let target = Target::start(&[]);
     let mut client = target.with_topic("cli-killed", 1).await;
