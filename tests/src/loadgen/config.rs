@@ -124,6 +124,9 @@ pub struct Args {
     /// Transact: ms before a request is sent again that was told to come again.
     #[arg(long, default_value_t = 5)]
     pub retry_ms: u64,
+    /// Print a line when everything is prepared, and begin at the next line of standard input.
+    #[arg(long)]
+    pub wait: bool,
     /// Give up when nothing at all arrives for this many seconds.
     #[arg(long, default_value_t = 30.0)]
     pub stall_seconds: f64,
@@ -207,6 +210,9 @@ impl Args {
         }
         if self.mode != Mode::Transact && self.rate.is_some() {
             bail!("--rate is for transact");
+        }
+        if self.wait && (self.rate.is_some() || self.rate_mb.is_some()) {
+            bail!("--wait goes with full speed: what is due does not wait");
         }
         if self.mode == Mode::Transact && self.seconds.is_none() {
             bail!("transact needs --seconds");
