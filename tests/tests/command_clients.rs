@@ -125,9 +125,10 @@ fn what_one_tool_writes_every_other_reads_alike() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = broker(dir.path());
     let address = gateway.address();
-    let input: String = (0..RECORDS)
+    let input: Vec<String> = (0..RECORDS)
         .map(|n| format!("key {}\tvalue {n}: ü€\n", n % 50))
         .collect();
+    let input = input.concat();
     for writer in TOOLS {
         let topic = format!("of-{writer:?}");
         run(

@@ -137,7 +137,8 @@ async fn batches_that_a_topic_does_not_take_are_halved_and_single_records_refuse
 async fn a_large_input_arrives_whole_and_in_order() {
     let target = Target::shared();
     target.with_topic("cli-large", 1).await;
-    let input: String = (0..60_000).map(|n| format!("{n:0>100}\n")).collect();
+    let input: Vec<String> = (0..60_000).map(|n| format!("{n:0>100}\n")).collect();
+    let input = input.concat();
     produce(&target, &["cli-large", "-q"], &input).await.ok();
     assert_eq!(read(&target, &["cli-large", "-e"]).await, input);
 }
