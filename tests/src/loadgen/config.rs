@@ -29,6 +29,7 @@ pub enum StartAt {
 
 /// Options of the load generator; sizes are bytes, MB are 10^6 bytes.
 #[derive(Debug, Clone, Parser)]
+#[allow(clippy::struct_excessive_bools, reason = "flags")]
 #[command(
     name = "loadgen",
     about = "Load generator for anything that speaks Kafka's protocol"
