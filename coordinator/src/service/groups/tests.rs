@@ -5,7 +5,6 @@ use store_adapter::ids::BrokerId;
 use super::offset_state::Work;
 use super::*;
 use crate::machine::group::classic::{Joined, Protocol};
-use crate::machine::group::offsets::Membership;
 
 /// Everything is here, but for groups whose name says otherwise.
 #[derive(Debug)]
@@ -181,22 +180,17 @@ async fn a_group_is_gone_from_the_moment_at_which_its_deletion_is_durable() {
     };
     assert_eq!(groups.leave("g", &[leaving]), Ok(vec![Ok(())]));
     let cell = groups.cell("g").unwrap();
-    let mut state = cell.lock();
-    let members = Membership {
-        protocol_type: Some("consumer".into()),
-        empty_since_ms: None,
+    let waits = {
+        let mut state = cell.lock();
+        let deleted = state.offsets.book.delete_group();
+        let waits = state.offsets.pending(deleted).unwrap();
+        assert!(state.offsets.wants_queue());
+        let Some(Work::Write(image, _)) = state.offsets.work() else {
+            panic!("nothing to write");
+        };
+        state.offsets.written(&image);
+        waits
     };
-    assert!(state.offsets.book.begin(&members).is_some());
-    let begun = state.offsets.book.image().unwrap();
-    state.offsets.written(&begun);
-    let deleted = state.offsets.book.delete_group();
-    let waits = state.offsets.pending(deleted).unwrap();
-    assert!(state.offsets.wants_queue());
-    let Some(Work::Write(image, _)) = state.offsets.work() else {
-        panic!("nothing to write");
-    };
-    state.offsets.written(&image);
-    drop(state);
     // The writer has not looked for more work yet.
     assert_eq!(waits.durable().await, Ok(()));
     assert!(groups.forget("g"));
