@@ -257,7 +257,7 @@ async fn a_broker_that_dies_makes_it_fail_and_one_that_comes_back_does_not() {
     ended(child).await.ok();
     assert_eq!(read(&target, &["cli-killed", "-e"]).await, "one\ntwo\n");
 
-    let mut child = start(&target, "produce", &["cli-killed", "--timeout", "1000"]);
+    let mut child = start(&target, "produce", &["cli-killed", "--timeout", "5000"]);
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"three\n").unwrap();
     let mut client = target.connect().await;
