@@ -51,7 +51,8 @@ impl Gateway {
     /// Starts the gateway on `data_dir` and awaits its addresses. Its log goes to
     /// `<data_dir>.log`, appended.
     pub fn start(data_dir: &Path, options: &GatewayOptions) -> Result<Self> {
-        let (process, stdout, addresses) = launch(data_dir, options, "127.0.0.1:0")?;
+        let (process, mut stdout) = launch(data_dir, options, "127.0.0.1:0")?;
+        let addresses = addresses(&mut stdout, data_dir)?;
         let data_dir = data_dir.to_owned();
         Ok(Self {
             process,
@@ -103,9 +104,20 @@ impl Gateway {
     /// Starts the gateway again on the same data and the same Kafka port, after it was killed or
     /// stopped.
     pub fn restart(&mut self) -> Result<()> {
+        self.begin_restart()?;
+        self.await_start()
+    }
+
+    /// The same, but for awaiting that it is up: see [`Gateway::await_start`].
+    pub fn begin_restart(&mut self) -> Result<()> {
         let address = self.address();
-        (self.process, self.stdout, self.addresses) =
-            launch(&self.data_dir, &self.options, &address)?;
+        (self.process, self.stdout) = launch(&self.data_dir, &self.options, &address)?;
+        Ok(())
+    }
+
+    /// Awaits the addresses of a gateway that was started again.
+    pub fn await_start(&mut self) -> Result<()> {
+        self.addresses = addresses(&mut self.stdout, &self.data_dir)?;
         Ok(())
     }
 
@@ -162,7 +174,7 @@ fn launch(
     data_dir: &Path,
     options: &GatewayOptions,
     listen: &str,
-) -> Result<(Process, ChildStdout, Addresses)> {
+) -> Result<(Process, ChildStdout)> {
     let log = File::options()
         .create(true)
         .append(true)
@@ -190,12 +202,13 @@ fn launch(
         .stdout(Stdio::piped())
         .stderr(log);
     let mut process = Process::new(command.spawn().context("fencepost")?);
-    let mut stdout = process
-        .child()
-        .stdout
-        .take()
-        .context("no standard output")?;
-    let line = read_line(&mut stdout, STARTUP).with_context(|| {
+    let stdout = process.child().stdout.take();
+    Ok((process, stdout.context("no standard output")?))
+}
+
+/// The addresses that a gateway prints when it is up.
+fn addresses(stdout: &mut ChildStdout, data_dir: &Path) -> Result<Addresses> {
+    let line = read_line(stdout, STARTUP).with_context(|| {
         let log = std::fs::read_to_string(log_path(data_dir)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         format!(
@@ -203,6 +216,5 @@ fn launch(
             lines[lines.len().saturating_sub(20)..].join("\n")
         )
     })?;
-    let addresses = serde_json::from_str(&line).with_context(|| format!("addresses: {line}"))?;
-    Ok((process, stdout, addresses))
+    serde_json::from_str(&line).with_context(|| format!("addresses: {line}"))
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use tests::loadgen::{Args, Report, run};
+use tests::oracle::apis::KAFKA_APIS;
 use tests::oracle::{KafkaNode, OracleOptions};
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::{RawClient, ops};
@@ -51,6 +52,24 @@ fn apache_kafka_accepts_the_load_and_survives_a_kill() {
         "fetch --topic t --partitions 3 --bytes 0 --rate-mb 1",
     );
     assert!(missing.is_err());
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let advertised = runtime.block_on(async {
+        let mut client = RawClient::connect(&address).await.unwrap();
+        ops::api_versions(&mut client).await.unwrap()
+    });
+    let advertised: Vec<_> = advertised
+        .iter()
+        .map(|api| (api.api_key, api.min_version, api.max_version))
+        .collect();
+    let table = KAFKA_APIS.map(|(key, _, min, max)| (key, min, max));
+    assert_eq!(
+        advertised, table,
+        "docs/compatibility.md compares with these"
+    );
 
     node.process().kill().unwrap();
     node.restart().unwrap();

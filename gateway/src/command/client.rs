@@ -216,8 +216,21 @@ impl Client {
         Ok(addresses.collect())
     }
 
-    /// Number and address of a coordinator.
+    /// Number and address of a coordinator. Asks again while there is none yet: Kafka makes the
+    /// topic behind the first one only when it is asked for.
     pub(super) async fn coordinator(&mut self, key: Key<'_>) -> Result<(i32, String), Failure> {
+        let late = self.monotonic() + self.patience;
+        loop {
+            let (code, node, address) = self.find_coordinator(key).await?;
+            if !COORDINATOR_MOVES.contains(&code) || self.monotonic() >= late {
+                check(code, || format!("coordinator of {key}"))?;
+                return Ok((node, address));
+            }
+            self.pause(RETRY_PAUSE).await;
+        }
+    }
+
+    async fn find_coordinator(&mut self, key: Key<'_>) -> Result<(i16, i32, String), Failure> {
         let answer = self
             .call(None, |version| {
                 let request = FindCoordinatorRequest::default();
@@ -237,8 +250,7 @@ impl Client {
             Some(found) => (found.error_code, found.node_id, &found.host, found.port),
             None => (answer.error_code, answer.node_id, &answer.host, answer.port),
         };
-        check(code, || format!("coordinator of {key}"))?;
-        Ok((node.0, format!("{}:{port}", host.as_str())))
+        Ok((code, node.0, format!("{}:{port}", host.as_str())))
     }
 
     /// Asks a coordinator, again while `code` finds that it is moving or loading, or that a

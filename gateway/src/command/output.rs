@@ -92,7 +92,7 @@ pub(super) fn check_said(
     message: Option<&StrBytes>,
     what: impl FnOnce() -> String,
 ) -> Result<(), Failure> {
-    let said = message.map(|message| message.as_str()).unwrap_or_default();
+    let said = message.map(StrBytes::as_str).unwrap_or_default();
     check(code, what).map_err(|failure| match failure {
         Failure::Refused(text) if !said.is_empty() => Failure::Refused(format!("{text}: {said}")),
         other => other,

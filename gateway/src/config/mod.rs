@@ -171,6 +171,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
     Ok(BrokerConfig {
         settings: Arc::new(retention::shown(settings)?),
         num_partitions: settings.number("num.partitions")?,
+        virtual_replicas: settings.number("virtual.replicas")?,
         auto_create_topics: settings.is("auto.create.topics.enable"),
         fetch_max_bytes: settings.number("fetch.max.bytes")?,
         queued_response_bytes: queued_bytes(settings, "queued.max.response.bytes")?,

@@ -52,7 +52,7 @@ pub struct Metrics {
     pub bytes_out: Counter,
     /// Bytes of requests in memory, in the units of the budget.
     pub inflight_bytes: Gauge,
-    /// Bytes of Fetch answers in memory.
+    /// Bytes of large answers in memory.
     pub answer_bytes: Gauge,
     /// What of the broker serves.
     pub condition: ConditionGauges,
@@ -356,7 +356,7 @@ impl Metrics {
             answer_bytes: gauge(
                 r,
                 "responses_in_memory",
-                "Bytes of Fetch answers that are not written yet",
+                "Bytes of large answers that are not written yet",
                 Some(Unit::Bytes),
             ),
             condition: ConditionGauges::new(r),

@@ -1,12 +1,18 @@
 //! What the rows ask of a broker besides load: topics made, counted and removed.
 
+use std::io::Write as _;
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::loadgen::Report;
+use crate::process::read_line;
 use crate::raw::{RawClient, group, ops};
+
+/// How long the load generator may take to prepare a run.
+const PREPARATION: Duration = Duration::from_mins(2);
 
 /// A blocking client.
 #[derive(Debug)]
@@ -111,6 +117,32 @@ pub(super) fn loadgen(address: &str, command: &str) -> Result<Report> {
         .output()
         .with_context(|| format!("loadgen {command}"))?;
     read_report(command, &output)
+}
+
+/// The same with a step between the preparation and the load, whose outcome is returned too.
+pub(super) fn loadgen_after<T>(
+    address: &str,
+    command: &str,
+    ready: impl FnOnce() -> Result<T>,
+) -> Result<(T, Report)> {
+    let mut child = loadgen_command(address, command)?
+        .arg("--wait")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("loadgen {command}"))?;
+    let mut stdin = child.stdin.take().context("standard input")?;
+    let stdout = child.stdout.as_mut().context("standard output")?;
+    // Without that line it has failed, which its output tells better.
+    let between = match read_line(stdout, PREPARATION) {
+        Ok(_) => Some(ready()?),
+        Err(_) => None,
+    };
+    writeln!(stdin)?;
+    drop(stdin);
+    let report = read_report(command, &child.wait_with_output()?)?;
+    Ok((between.context("the load generator was not ready")?, report))
 }
 
 /// The command that [`loadgen`] runs.

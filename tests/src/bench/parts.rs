@@ -129,7 +129,7 @@ mod tests {
     fn part(rows: &[u8], origin: &str, figures: &str) -> Part {
         let mut body = "Machine: one.\n\n| row | case |\n|---|---|\n".to_owned();
         for row in rows {
-            body.push_str(&format!("| {row} | {figures} |\n"));
+            body.extend(["| ", &row.to_string(), " | ", figures, " |\n"]);
         }
         body.push_str("\nCommand: `bench`.");
         Part {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::client::{Client, loadgen};
+use super::client::{Client, loadgen_after};
 use super::driver::{Driver, Library, Outcome, Place, Shape};
 use super::results::{Case, MS, PER_SECOND, Results, SYNCS, US};
 use super::subject::{Running, Subject};
@@ -30,8 +30,10 @@ const SPREAD: [u32; 3] = [1, 10, 100];
 const SPREAD_RECORDS: u32 = 100;
 /// Topic whose offsets are committed, and its partitions.
 const INPUT: (&str, i32) = ("input", 16);
-/// Transactional ids of the generator, and its connections.
-const GENERATED: (u64, u32) = (256, 16);
+/// Transactional ids of the generator.
+const GENERATED: u32 = 256;
+/// Its connections: few that many ids share, and one for each id, as clients have them.
+const CONNECTIONS: [u32; 2] = [16, 256];
 const PARTITIONS: i32 = 16;
 
 /// Measures the rows that were asked for on a broker of their own.
@@ -99,6 +101,14 @@ impl Session<'_> {
         self.results.add(self.broker.subject, case, value);
     }
 
+    /// Adds quantiles, unless nothing that began in the span ended: they are 0 then.
+    fn add_times(&mut self, row: u8, what: &str, p50_ms: f64, p99_ms: f64) {
+        if p99_ms > 0.0 {
+            self.add(row, format!("{what}, p50"), MS, p50_ms);
+            self.add(row, format!("{what}, p99"), MS, p99_ms);
+        }
+    }
+
     fn spent(&mut self) -> Result<Spent> {
         Ok(Spent {
             cpu: self.broker.process().cpu_seconds()?,
@@ -121,7 +131,11 @@ impl Session<'_> {
 
     fn place(&mut self) -> Place {
         self.cases += 1;
-        let (warmup, time) = if self.quick { (200, 500) } else { (500, 2_000) };
+        let (warmup, time) = if self.quick {
+            (200, 1_000)
+        } else {
+            (500, 2_000)
+        };
         Place {
             name: format!("bench-{}", self.cases),
             topic: format!("transactions-{}", self.cases),
@@ -183,8 +197,7 @@ impl Session<'_> {
     fn case(&mut self, row: u8, what: &str, driver: &mut Driver, shape: &Shape) -> Result<f64> {
         let (outcome, rate) = self.run((row, what), driver, shape)?;
         self.add(row, what.to_owned(), PER_SECOND, rate);
-        self.add(row, format!("{what}, p50"), MS, outcome.p50_ms);
-        self.add(row, format!("{what}, p99"), MS, outcome.p99_ms);
+        self.add_times(row, what, outcome.p50_ms, outcome.p99_ms);
         Ok(rate)
     }
 
@@ -218,40 +231,43 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Row 10: what the broker can do, with many transactional ids on few connections.
+    /// Row 10: what the broker can do, with many transactional ids.
     fn generated(&mut self) -> Result<()> {
-        let (ids, connections) = GENERATED;
-        for version in [1, 2] {
-            let what = format!(
-                "generator, {ids} x 1 on {connections} connections, transaction.version {version}"
-            );
-            progress(&what);
-            let Place { name, topic, .. } = self.place();
-            self.client.create_topic(&topic, PARTITIONS)?;
-            let seconds = if self.quick {
-                "--seconds 0.5 --warmup-seconds 0.2"
-            } else {
-                "--seconds 2 --warmup-seconds 0.5"
-            };
-            let before = self.spent()?;
-            let report = loadgen(
-                &self.broker.address(),
-                &format!(
-                    "transact --topic {topic} --partitions {PARTITIONS} --ids {ids} \
-                     --id-prefix {name} --connections {connections} --record-bytes 100 \
-                     --transaction-version {version} {seconds}"
-                ),
-            )?;
-            // With those that began the sessions, which are one to a hundred.
-            self.add_cost(10, &what, &before, report.all_records)?;
-            // Of one record and one marker each.
-            self.client
-                .expect_decided(&topic, PARTITIONS, 2 * report.all_records)?;
-            self.client.delete_topic(&topic)?;
-            self.add(10, what.clone(), PER_SECOND, report.requests_per_second());
-            self.add(10, format!("{what}, p50"), MS, report.latency_ms.p50);
-            self.add(10, format!("{what}, p99"), MS, report.latency_ms.p99);
+        for connections in CONNECTIONS {
+            for version in [1, 2] {
+                self.generated_case(connections, version)?;
+            }
         }
+        Ok(())
+    }
+
+    fn generated_case(&mut self, connections: u32, version: u8) -> Result<()> {
+        let what = format!(
+            "generator, {GENERATED} x 1 on {connections} connections, transaction.version {version}"
+        );
+        progress(&what);
+        let Place { name, topic, .. } = self.place();
+        self.client.create_topic(&topic, PARTITIONS)?;
+        let seconds = if self.quick {
+            "--seconds 1 --warmup-seconds 0.2"
+        } else {
+            "--seconds 2 --warmup-seconds 0.5"
+        };
+        let command = format!(
+            "transact --topic {topic} --partitions {PARTITIONS} --ids {GENERATED} --id-prefix \
+             {name} --connections {connections} --record-bytes 100 --transaction-version \
+             {version} {seconds}"
+        );
+        let address = self.broker.address();
+        let (before, report) = loadgen_after(&address, &command, || self.spent())?;
+        self.add_cost(10, &what, &before, report.all_records)?;
+        // Of one record and one marker each.
+        self.client
+            .expect_decided(&topic, PARTITIONS, 2 * report.all_records)?;
+        self.client.delete_topic(&topic)?;
+        self.add(10, what.clone(), PER_SECOND, report.requests_per_second());
+        let times = report.latency_ms;
+        self.add_times(10, &what, times.p50, times.p99);
         Ok(())
     }
 
@@ -264,8 +280,7 @@ impl Session<'_> {
             let (outcome, rate) = self.run((11, &what), driver, &shape)?;
             self.add(11, what.clone(), PER_SECOND, rate);
             let (p50, p99) = (outcome.visible_p50_ms, outcome.visible_p99_ms);
-            self.add(11, format!("{what}, commit to visible, p50"), MS, p50);
-            self.add(11, format!("{what}, commit to visible, p99"), MS, p99);
+            self.add_times(11, &format!("{what}, commit to visible"), p50, p99);
             #[allow(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,

@@ -225,7 +225,8 @@ impl Run<'_> {
         let floor = self.committed.clone();
         // Of a static member that was killed, the next one takes the place.
         let taken = |instance| self.members.iter().any(|m| m.instance == instance);
-        let instance = (0..).find(|instance| !taken(*instance)).unwrap_or(0);
+        let instance = (0..=self.members.len()).find(|instance| !taken(*instance));
+        let instance = instance.context("every place is taken")?;
         let numbers = (self.started, instance);
         let member = Member::start(client, numbers, target, floor, self.dir)?;
         self.members.push(member);

@@ -29,6 +29,7 @@ pub enum StartAt {
 
 /// Options of the load generator; sizes are bytes, MB are 10^6 bytes.
 #[derive(Debug, Clone, Parser)]
+#[allow(clippy::struct_excessive_bools, reason = "flags")]
 #[command(
     name = "loadgen",
     about = "Load generator for anything that speaks Kafka's protocol"
@@ -124,6 +125,9 @@ pub struct Args {
     /// Transact: ms before a request is sent again that was told to come again.
     #[arg(long, default_value_t = 5)]
     pub retry_ms: u64,
+    /// Print a line when everything is prepared, and begin at the next line of standard input.
+    #[arg(long)]
+    pub wait: bool,
     /// Give up when nothing at all arrives for this many seconds.
     #[arg(long, default_value_t = 30.0)]
     pub stall_seconds: f64,
@@ -207,6 +211,9 @@ impl Args {
         }
         if self.mode != Mode::Transact && self.rate.is_some() {
             bail!("--rate is for transact");
+        }
+        if self.wait && (self.rate.is_some() || self.rate_mb.is_some()) {
+            bail!("--wait goes with full speed: what is due does not wait");
         }
         if self.mode == Mode::Transact && self.seconds.is_none() {
             bail!("transact needs --seconds");

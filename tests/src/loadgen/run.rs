@@ -5,6 +5,7 @@
     reason = "rates and quantiles are reported to few digits"
 )]
 
+use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,11 @@ pub fn run(args: &Args) -> Result<Report> {
 }
 
 fn measure<P: Peer>(args: &Args, peers: &mut [P]) -> Result<Report> {
+    if args.wait {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "ready").and_then(|()| out.flush())?;
+        std::io::stdin().lock().read_line(&mut String::new())?;
+    }
     let begin = wallclock::now();
     let measure_from = begin + Duration::from_secs_f64(args.warmup_seconds);
     let span = Span {

@@ -125,7 +125,8 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "replication-factor",
-        "accepted: the store replicates or does not, and the answer reports one replica",
+        "accepted: the store replicates or does not, and the answer reports one replica, or \
+         `virtual.replicas`",
     ),
     (
         "text-not-utf8",

@@ -180,15 +180,17 @@ async fn a_group_is_gone_from_the_moment_at_which_its_deletion_is_durable() {
     };
     assert_eq!(groups.leave("g", &[leaving]), Ok(vec![Ok(())]));
     let cell = groups.cell("g").unwrap();
-    let mut state = cell.lock();
-    let deleted = state.offsets.book.delete_group();
-    let waits = state.offsets.pending(deleted).unwrap();
-    assert!(state.offsets.wants_queue());
-    let Some(Work::Write(image, _)) = state.offsets.work() else {
-        panic!("nothing to write");
+    let waits = {
+        let mut state = cell.lock();
+        let deleted = state.offsets.book.delete_group();
+        let waits = state.offsets.pending(deleted).unwrap();
+        assert!(state.offsets.wants_queue());
+        let Some(Work::Write(image, _)) = state.offsets.work() else {
+            panic!("nothing to write");
+        };
+        state.offsets.written(&image);
+        waits
     };
-    state.offsets.written(&image);
-    drop(state);
     // The writer has not looked for more work yet.
     assert_eq!(waits.durable().await, Ok(()));
     assert!(groups.forget("g"));

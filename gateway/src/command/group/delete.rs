@@ -26,6 +26,7 @@ pub(super) struct Delete {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[allow(clippy::struct_field_names, reason = "the names of the document")]
 struct Deleted {
     group: String,
     deleted: bool,

@@ -16,6 +16,7 @@ use super::{Chosen, partly, scope};
 
 /// Arguments of `fencepost group describe`.
 #[derive(Debug, Clone, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "flags")]
 pub(super) struct Describe {
     #[command(flatten)]
     groups: Chosen,

@@ -63,13 +63,12 @@ fn fields(line: &str) -> Option<Vec<String>> {
     let mut fields = Vec::new();
     let mut rest = line.trim();
     loop {
-        let (field, after) = match rest.strip_prefix('"') {
-            Some(quoted) => unquoted(quoted)?,
-            None => {
-                let end = rest.find(',').unwrap_or(rest.len());
-                let (field, after) = rest.split_at(end);
-                (field.trim().to_owned(), after)
-            }
+        let (field, after) = if let Some(quoted) = rest.strip_prefix('"') {
+            unquoted(quoted)?
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            let (field, after) = rest.split_at(end);
+            (field.trim().to_owned(), after)
         };
         fields.push(field);
         let after = after.trim_start();

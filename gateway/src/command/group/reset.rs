@@ -18,6 +18,7 @@ use super::{Chosen, partly};
 
 /// Arguments of `fencepost group reset-offsets`.
 #[derive(Debug, Clone, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "flags")]
 pub(super) struct Reset {
     #[command(flatten)]
     groups: Chosen,
