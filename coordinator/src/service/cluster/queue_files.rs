@@ -122,7 +122,7 @@ impl VolumeQueueFiles {
             listed => drop(listed?),
         }
         let mut received = Vec::new();
-        for path in self.turn(&dir, self.files.fresh_list(&dir).await?) {
+        for path in self.turn(&dir, &self.files.fresh_list(&dir).await?) {
             let Some(Place::MarkerQueue(_, pid, record_epoch)) = Place::parse(&path) else {
                 continue;
             };
@@ -138,7 +138,7 @@ impl VolumeQueueFiles {
     }
 
     /// The entries that are looked at now: those that can't be carried out hold no others up.
-    fn turn(&self, dir: &VolumePath, listed: Vec<DirEntry>) -> Vec<VolumePath> {
+    fn turn(&self, dir: &VolumePath, listed: &[DirEntry]) -> Vec<VolumePath> {
         let paths = listed.iter().map(|entry| dir.join(&entry.name));
         let is_entry =
             |path: &VolumePath| matches!(Place::parse(path), Some(Place::MarkerQueue(..)));

@@ -78,13 +78,13 @@ impl MarkerQueues {
             txns.confirm(id, &of, txn_seq, &done.asked()).await?;
             self.remove_done(name, txn_seq).await?;
             // What the broker was given since is still owed.
-            let left = txns.owed_entries(id)?.into_iter();
+            let mut left = txns.owed_entries(id)?.into_iter();
             let same = |left: &OwedFile| {
                 left.txn_seq == txn_seq
                     && left.broker == name.to
                     && left.file.producer_id == name.pid.0
             };
-            match left.filter(same).next_back() {
+            match left.rfind(same) {
                 Some(left) => owed = left,
                 None => return Ok(()),
             }

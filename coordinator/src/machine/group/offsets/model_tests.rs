@@ -178,16 +178,7 @@ impl Life {
                 self.ahead.decide(n.into(), txn_seq, commit);
                 assert!(matches!(decided, Decided::With(_)));
             }
-            Step::Late(n, t, p) => {
-                let txn_seq = self.txns[usize::from(n)];
-                if txn_seq > 0 {
-                    let offsets = vec![new(&topic(t), p.into(), 1)];
-                    let late =
-                        self.book
-                            .stage(&txn(n.into(), 0, txn_seq), offsets, &facts.membership);
-                    assert_eq!(late, Err(StageError::Decided));
-                }
-            }
+            Step::Late(n, t, p) => self.late(n, &topic(t), p.into()),
             Step::Delete(t, p) => {
                 let gone = (topic(t), i32::from(p));
                 self.book
@@ -217,6 +208,17 @@ impl Life {
             }
             _ => {}
         }
+    }
+
+    fn late(&mut self, producer: u8, topic: &str, partition: i32) {
+        let txn_seq = self.txns[usize::from(producer)];
+        if txn_seq == 0 {
+            return;
+        }
+        let offsets = vec![new(topic, partition, 1)];
+        let txn = txn(producer.into(), 0, txn_seq);
+        let late = self.book.stage(&txn, offsets, &Membership::default());
+        assert_eq!(late, Err(StageError::Decided));
     }
 
     fn write(&mut self, happens: bool) {
