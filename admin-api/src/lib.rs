@@ -35,6 +35,7 @@ use tokio::sync::Semaphore;
 
 pub use access::{TOKEN_LEN_MAX, TOKEN_LEN_MIN, Token};
 pub use health::Check;
+pub use listener::Sleep;
 pub use problem::Problem;
 pub use routes::document;
 pub use views::{TxnViews, Views};
@@ -113,13 +114,39 @@ pub async fn serve(
     parts: Parts,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let listener = Bounded::new(listener, Arc::clone(&parts.txns));
+    let txns = Arc::clone(&parts.txns);
+    let listener = bounded(listener, Arc::new(move |time| txns.sleep(time)))?;
     let service = router(parts).into_make_service_with_connect_info::<Caller>();
     axum::serve(listener, service)
         .with_graceful_shutdown(stop)
         .await
+}
+
+/// Serves health while there is no broker yet; everything else may be tried again later. Ends as
+/// [`serve`] does.
+///
+/// # Errors
+/// If the socket cannot be used.
+pub async fn serve_starting(
+    listener: TcpListener,
+    views: Arc<dyn Views>,
+    sleep: Sleep,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let router = Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .fallback(|| async { Problem::later("the broker has not started yet; see /readyz") })
+        .with_state(views);
+    axum::serve(bounded(listener, sleep)?, router.into_make_service())
+        .with_graceful_shutdown(stop)
+        .await
+}
+
+fn bounded(listener: TcpListener, sleep: Sleep) -> io::Result<Bounded> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    Ok(Bounded::new(listener, sleep))
 }
 
 async fn metrics(State(views): State<Arc<dyn Views>>) -> Response {

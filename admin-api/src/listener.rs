@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
 
-use crate::views::{BoxFuture, TxnViews};
+use crate::views::BoxFuture;
 
 /// Open connections.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
@@ -107,18 +107,21 @@ impl Drop for Answering {
     }
 }
 
+/// A clock: completes after a duration.
+pub type Sleep = Arc<dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync>;
+
 pub(crate) struct Bounded {
     inner: TcpListener,
     places: Arc<Places>,
-    views: Arc<dyn TxnViews>,
+    sleep: Sleep,
 }
 
 impl Bounded {
-    pub(crate) fn new(inner: TcpListener, views: Arc<dyn TxnViews>) -> Self {
+    pub(crate) fn new(inner: TcpListener, sleep: Sleep) -> Self {
         Self {
             inner,
             places: Arc::default(),
-            views,
+            sleep,
         }
     }
 }
@@ -145,9 +148,9 @@ impl Listener for Bounded {
             number,
             line,
             closed,
-            idle: self.views.sleep(IDLE_MAX),
+            idle: (self.sleep)(IDLE_MAX),
             arriving: None,
-            views: Arc::clone(&self.views),
+            sleep: Arc::clone(&self.sleep),
         };
         (connection, peer)
     }
@@ -168,7 +171,7 @@ pub(crate) struct Connection {
     idle: BoxFuture<'static, ()>,
     /// While a request arrives: how many had before, and an end when it takes too long.
     arriving: Option<(u64, BoxFuture<'static, ()>)>,
-    views: Arc<dyn TxnViews>,
+    sleep: Sleep,
 }
 
 impl Connection {
@@ -181,7 +184,7 @@ impl Connection {
         let arrived = self.line.arrived.load(Ordering::Relaxed);
         let known = self.arriving.as_ref().is_some_and(|(of, _)| *of == arrived);
         if !known && !self.line.is_answered() {
-            self.arriving = Some((arrived, self.views.sleep(ARRIVAL_MAX)));
+            self.arriving = Some((arrived, (self.sleep)(ARRIVAL_MAX)));
         }
     }
 
@@ -196,7 +199,7 @@ impl Connection {
             return late();
         }
         if let Poll::Ready(moved) = moved {
-            self.idle = self.views.sleep(IDLE_MAX);
+            self.idle = (self.sleep)(IDLE_MAX);
             return Poll::Ready(Ok(moved));
         }
         // Its answer is on the way: that is bounded by itself.

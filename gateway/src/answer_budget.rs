@@ -1,4 +1,5 @@
-//! The bytes of Fetch answers that the process holds, over all connections.
+//! The bytes of large answers that the process holds, over all connections: of Fetch, and of what
+//! describes much.
 //!
 //! A Fetch takes its share before it reads records and gives it back when they are written, or its
 //! connection has ended. A share is a small part of what is free, so that many clients that do not
@@ -27,7 +28,7 @@ struct Inner {
     held: Mutex<Held>,
     /// Changes whenever something is given back.
     released: watch::Sender<()>,
-    /// Fetches that wait for room.
+    /// Answers that wait for room.
     waiting: AtomicUsize,
     /// Whether one was refused since this was asked last.
     refused: AtomicBool,
@@ -85,6 +86,18 @@ impl AnswerBudget {
         })
     }
 
+    /// Room for an answer of `bytes`, as soon as there is some.
+    pub async fn room(&self, bytes: usize) -> Room {
+        loop {
+            // Before the try, so that nothing given back between the two is missed.
+            let mut seen = self.watch();
+            if let Some(room) = self.take(bytes, bytes) {
+                return room;
+            }
+            self.released(&mut seen).await;
+        }
+    }
+
     /// Follows what is given back; to be asked for before [`AnswerBudget::take`], so that nothing
     /// between the two is missed.
     pub fn watch(&self) -> watch::Receiver<()> {
@@ -100,7 +113,7 @@ impl AnswerBudget {
         }
     }
 
-    /// Whether a Fetch waits for room, or was refused some since this was asked last.
+    /// Whether an answer waits for room, or was refused some since this was asked last.
     pub fn is_contended(&self) -> bool {
         let refused = self.0.refused.swap(false, Ordering::Relaxed);
         refused || self.0.waiting.load(Ordering::Relaxed) > 0

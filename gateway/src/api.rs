@@ -18,6 +18,7 @@ use store_adapter::runtime::BoxFuture;
 use crate::admitted::Admitted;
 use crate::answer_budget::AnswerRoom;
 use crate::wire::fetch::FetchReply;
+use crate::wire::wide::Wide;
 
 /// The outcome of the first stage.
 pub enum Staged<R> {
@@ -152,11 +153,11 @@ waits for its coordinator, at most 100 ms.";
 stored bytes are sent as they are.";
             ListOffsets, 2, 1..=10, 1, kp::ListOffsetsRequest, kp::ListOffsetsResponse,
                 "v11 needs a newer schema than the decoder has; it only adds tiering.";
-            Metadata, 3, 0..=13, 0, kp::MetadataRequest, kp::MetadataResponse,
+            Metadata, 3, 0..=13, 0, kp::MetadataRequest, Wide<kp::MetadataResponse>,
                 "Topic ids; auto-creation.";
             OffsetCommit, 8, 2..=9, 2, kp::OffsetCommitRequest, kp::OffsetCommitResponse,
                 "Answered when it is fsynced; commits of one group share writes.";
-            OffsetFetch, 9, 1..=9, 1, kp::OffsetFetchRequest, kp::OffsetFetchResponse,
+            OffsetFetch, 9, 1..=9, 1, kp::OffsetFetchRequest, Wide<kp::OffsetFetchResponse>,
                 "Several groups from v8; v10 needs a newer schema than the decoder has.";
             FindCoordinator, 10, 0..=6, 0,
                 kp::FindCoordinatorRequest, kp::FindCoordinatorResponse,
@@ -171,14 +172,15 @@ skip_assignment (KIP-814).";
             SyncGroup, 14, 0..=5, 0, kp::SyncGroupRequest, kp::SyncGroupResponse,
                 "A request that a later one of the same member replaces is answered with 27; \
 Kafka never answers it.";
-            DescribeGroups, 15, 0..=6, 0, kp::DescribeGroupsRequest, kp::DescribeGroupsResponse,
+            DescribeGroups, 15, 0..=6, 0, kp::DescribeGroupsRequest, Wide<kp::DescribeGroupsResponse>,
                 "A group that is not there is Dead to v5 and 69 from v6.";
-            ListGroups, 16, 0..=5, 0, kp::ListGroupsRequest, kp::ListGroupsResponse,
+            ListGroups, 16, 0..=5, 0, kp::ListGroupsRequest, Wide<kp::ListGroupsResponse>,
                 "By state from v4, by type from v5.";
             ApiVersions, 18, 0..=4, 0, kp::ApiVersionsRequest, kp::ApiVersionsResponse,
                 "Unknown versions are answered with 35 in a v0 body (KIP-511).";
             CreateTopics, 19, 2..=7, 2, kp::CreateTopicsRequest, kp::CreateTopicsResponse,
-                "Any replication factor is accepted and reported honestly.";
+                "Any replication factor is accepted and reported honestly, or as \
+`virtual.replicas` says.";
             DeleteTopics, 20, 1..=6, 1, kp::DeleteTopicsRequest, kp::DeleteTopicsResponse,
                 "By name, and by id from v6.";
             DeleteRecords, 21, 0..=2, 0, kp::DeleteRecordsRequest, kp::DeleteRecordsResponse,
@@ -207,7 +209,7 @@ finished. v2 needs a newer schema than the decoder has.";
                 kp::TxnOffsetCommitRequest, kp::TxnOffsetCommitResponse,
                 "Fsynced before it is answered; seen when the transaction commits.";
             DescribeConfigs, 32, 1..=4, 1,
-                kp::DescribeConfigsRequest, kp::DescribeConfigsResponse,
+                kp::DescribeConfigsRequest, Wide<kp::DescribeConfigsResponse>,
                 "Topics and this broker, with every topic config that Kafka lists.";
             AlterConfigs, 33, 0..=2, 0, kp::AlterConfigsRequest, kp::AlterConfigsResponse,
                 "Topics; configs that are not named go back to the broker's.";
@@ -236,7 +238,7 @@ finished. v2 needs a newer schema than the decoder has.";
                 kp::DescribeClusterRequest, kp::DescribeClusterResponse,
                 "One broker, which is its own controller.";
             DescribeProducers, 61, 0..=0, 0,
-                kp::DescribeProducersRequest, kp::DescribeProducersResponse,
+                kp::DescribeProducersRequest, Wide<kp::DescribeProducersResponse>,
                 "What partitions know of their producers.";
             DescribeTransactions, 65, 0..=0, 0,
                 kp::DescribeTransactionsRequest, kp::DescribeTransactionsResponse,
@@ -245,7 +247,7 @@ finished. v2 needs a newer schema than the decoder has.";
                 kp::ListTransactionsRequest, kp::ListTransactionsResponse,
                 "By state, producer id, from v1 duration, from v2 pattern (KIP-1152).";
             DescribeTopicPartitions, 75, 0..=0, 0,
-                kp::DescribeTopicPartitionsRequest, kp::DescribeTopicPartitionsResponse,
+                kp::DescribeTopicPartitionsRequest, Wide<kp::DescribeTopicPartitionsResponse>,
                 "Pages of at most 2000 partitions.";
         }
     };
@@ -301,9 +303,28 @@ api_list!(define_messages);
 impl ApiResponse {
     /// What the response holds of the budget for answers, to be kept until it is written.
     pub fn take_room(&mut self) -> AnswerRoom {
+        self.room().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Gives the response what it holds of the budget for answers.
+    pub(crate) fn put_room(&mut self, room: AnswerRoom) {
+        if let Some(place) = self.room() {
+            *place = room;
+        }
+    }
+
+    /// The place for it, in responses that can be large whatever their request was.
+    fn room(&mut self) -> Option<&mut AnswerRoom> {
         match self {
-            Self::Fetch(reply) => std::mem::take(&mut reply.room),
-            _ => AnswerRoom::default(),
+            Self::Fetch(reply) => Some(&mut reply.room),
+            Self::Metadata(reply) => Some(&mut reply.room),
+            Self::OffsetFetch(reply) => Some(&mut reply.room),
+            Self::DescribeGroups(reply) => Some(&mut reply.room),
+            Self::ListGroups(reply) => Some(&mut reply.room),
+            Self::DescribeConfigs(reply) => Some(&mut reply.room),
+            Self::DescribeProducers(reply) => Some(&mut reply.room),
+            Self::DescribeTopicPartitions(reply) => Some(&mut reply.room),
+            _ => None,
         }
     }
 }

@@ -13,7 +13,7 @@ use coordinator::service::marker_queue::{MarkerQueues, QueueFiles};
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::service::txns::{SlotFiles, TxnConfig, Txns};
 use coordinator::volume::format::Listener;
-use store_adapter::ids::BrokerId;
+use store_adapter::ids::{BrokerId, ShardId};
 use store_adapter::journal::{
     FlushPolicy, IndexStore, JournalConfig, JournalCounters, JournalStore, SledIndex,
 };
@@ -21,7 +21,7 @@ use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
-use store_adapter::volume::{Reserve, SpaceWatch, Volume};
+use store_adapter::volume::{Reserve, SpaceWatch, Volume, VolumeError};
 
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NoPeers, NodeCatalogue, NodeSnapshots, Peers,
@@ -135,6 +135,16 @@ pub enum BootError {
     },
 }
 
+impl BootError {
+    /// What there was no space for, if that is why.
+    pub fn no_space(&self) -> Option<&str> {
+        match self {
+            Self::Node(StartError::Volume(VolumeError::NoSpace { path })) => Some(path),
+            Self::Node(_) | Self::Shard { .. } => None,
+        }
+    }
+}
+
 /// A broker that is up.
 #[derive(Debug)]
 pub struct Running {
@@ -201,12 +211,10 @@ impl Running {
         peers: Arc<dyn Peers>,
     ) -> Result<Self, BootError> {
         for (shard, owner) in node.shards() {
-            let opened = store.open_shard(shard, owner).await;
-            let opened = opened.map_err(|error| BootError::Shard {
-                shard: shard.0,
-                error,
-            })?;
-            report_opened(&opened);
+            match store.open_shard(shard, owner).await {
+                Ok(opened) => report_opened(&opened),
+                Err(error) => leave_closed(&node, shard, error).await?,
+            }
         }
         let block_file = Arc::new(node.block_file());
         let routing = Arc::new(node.clone());
@@ -277,6 +285,29 @@ impl Running {
         if let Err(error) = self.node.stop().await {
             tracing::warn!(%error, "could not give up what this broker owns");
         }
+    }
+}
+
+/// Goes on without a shard that is damaged, or for which there is no space now: the others serve,
+/// and this one is answered with retriable errors.
+async fn leave_closed(
+    node: &ClusterNode,
+    shard: ShardId,
+    error: StoreError,
+) -> Result<(), BootError> {
+    let shard = shard.0;
+    match &error {
+        StoreError::Corrupt { path, why } => {
+            tracing::error!(shard, %error, "the shard is damaged and offline");
+            node.report_damage(path, why).await;
+            Ok(())
+        }
+        // Said once where it began, and tried again until there is.
+        StoreError::Full { .. } => {
+            tracing::debug!(shard, %error, "the shard is offline until there is space");
+            Ok(())
+        }
+        _ => Err(BootError::Shard { shard, error }),
     }
 }
 

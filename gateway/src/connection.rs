@@ -57,7 +57,7 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// Bytes of requests in memory.
     pub budget: ByteBudget,
-    /// Bytes of Fetch answers in memory.
+    /// Bytes of large answers in memory.
     pub answers: AnswerBudget,
     /// Largest frame, in bytes.
     pub frame_max: usize,

@@ -145,6 +145,8 @@ impl FetchSessions {
     ) -> Result<FetchPlan, SessionError> {
         if request.epoch <= 0 {
             self.sessions.remove(&request.session_id);
+            let wishes = each_once(request.wishes);
+            let request = SessionRequest { wishes, ..request };
             let session_id = if request.epoch == 0 {
                 self.open(&request, now_ms, random)
             } else {
@@ -260,6 +262,16 @@ impl FetchSessions {
             .map(|(id, _)| *id);
         victim.is_some_and(|id| self.sessions.remove(&id).is_some())
     }
+}
+
+/// A partition that is named many times is read once, as it was named last.
+fn each_once(wishes: Vec<(FetchKey, FetchWish)>) -> Vec<(FetchKey, FetchWish)> {
+    let mut last = BTreeMap::new();
+    for (key, wish) in &wishes {
+        last.insert(key.clone(), *wish);
+    }
+    let once = |(key, _)| last.remove(&key).map(|wish| (key, wish));
+    wishes.into_iter().filter_map(once).collect()
 }
 
 impl Session {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,7 +15,6 @@ use serde::Serialize;
 use store_adapter::journal::{JournalCounters, MemoryIndex};
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
-use store_adapter::store::StoreError;
 use store_adapter::volume::{MemoryVolume, PosixVolume, SpaceWatch, Volume, VolumeError};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,7 @@ use crate::frame::ByteBudget;
 use crate::metrics::{Metrics, Sources};
 use crate::server::{Listener, Server};
 use crate::stack;
+use crate::starting::Starting;
 
 /// Why a broker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -60,23 +61,16 @@ pub enum StartError {
 
 /// What is to be done about an error whose text does not say so.
 fn advice(error: &BootError) -> &'static str {
-    let cause = match error {
-        BootError::Node(cluster::StartError::Volume(cause)) => cause,
-        BootError::Shard {
-            error: StoreError::Full { .. },
-            ..
-        } => return NO_SPACE,
-        BootError::Node(_) | BootError::Shard { .. } => return "",
-    };
-    match cause {
-        VolumeError::NoSpace { .. } => NO_SPACE,
-        VolumeError::ReadOnly { .. } => "; make it writable for this process and start again",
-        VolumeError::TooManyOpenFiles { .. } => "; raise the limit of open files (ulimit -n)",
-        _ => "",
+    match error {
+        BootError::Node(cluster::StartError::Volume(VolumeError::ReadOnly { .. })) => {
+            "; make it writable for this process and start again"
+        }
+        BootError::Node(cluster::StartError::Volume(VolumeError::TooManyOpenFiles { .. })) => {
+            "; raise the limit of open files (ulimit -n)"
+        }
+        BootError::Node(_) | BootError::Shard { .. } => "",
     }
 }
-
-const NO_SPACE: &str = "; free some space on its file system and start again";
 
 /// Where a running broker is reached. As JSON, the line of `--print-addresses`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -87,6 +81,17 @@ pub struct Addresses {
     pub admin: String,
     /// What clients are told, by the name of the listener.
     pub listeners: BTreeMap<String, String>,
+}
+
+impl Addresses {
+    fn new(sockets: &[Listener], listeners: &[NamedListener], admin: SocketAddr) -> Self {
+        let first = sockets.first().map(|socket| socket.address.to_string());
+        Self {
+            kafka: first.unwrap_or_default(),
+            admin: admin.to_string(),
+            listeners: listeners.iter().map(told).collect(),
+        }
+    }
 }
 
 /// A running broker.
@@ -183,26 +188,25 @@ impl Gateway {
                 address: config.admin.to_string(),
                 source,
             })?;
-        let addresses = Addresses {
-            kafka: sockets
-                .first()
-                .map(|s| s.address.to_string())
-                .unwrap_or_default(),
-            admin: admin_address.to_string(),
-            listeners: listeners.iter().map(told).collect(),
-        };
+        let addresses = Addresses::new(&sockets, &listeners, admin_address);
         let journal = Arc::default();
         let mut outside = outside(&env, &config, volume)?;
         let space = SpaceWatch::with_reserve(&env, outside.volume, config.reserve);
         outside.volume = space.watched();
-        let watches = (&journal, &space);
-        let running = boot(&env, &config, outside, listeners, watches).await?;
+        let starting = Starting {
+            env: &env,
+            space: &space,
+            sockets: &sockets,
+            admin: &admin_socket,
+        };
+        let running = boot(&starting, &config, &outside, listeners, &journal).await?;
         let metrics = Arc::new(Metrics::new(&Sources {
             durability: config.durability(),
             store: config.store.scheme(),
             produce_classified: Arc::clone(running.broker.produce_classified()),
             offsets: Arc::clone(running.broker.offsets().counters()),
             history: Arc::clone(running.history.counters()),
+            syncs: Arc::clone(space.syncs()),
             store_refusals: Arc::clone(running.broker.store_refusals()),
             journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
         }));
@@ -397,11 +401,11 @@ fn outside(
 }
 
 async fn boot(
-    env: &Env,
+    starting: &Starting<'_>,
     config: &Config,
-    outside: Outside,
+    outside: &Outside,
     listeners: Vec<NamedListener>,
-    (journal, space): (&Arc<JournalCounters>, &SpaceWatch),
+    journal: &Arc<JournalCounters>,
 ) -> Result<Running, StartError> {
     let boot = BootConfig {
         broker_id: config.broker_id,
@@ -415,11 +419,15 @@ async fn boot(
         listeners,
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),
-        space: Some(space.clone()),
+        space: Some(starting.space.clone()),
         assigned: false,
         reserve: config.reserve,
     };
-    let started = Running::start(env.clone(), outside, boot).await;
+    let env = starting.env;
+    let start = || -> BoxFuture<'static, _> {
+        Box::pin(Running::start(env.clone(), outside.clone(), boot.clone()))
+    };
+    let started = starting.until_started(start).await;
     started.map_err(|error| StartError::Boot {
         dir: config.data_dir.display().to_string(),
         error,

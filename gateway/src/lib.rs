@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod partition;
 pub mod server;
 pub mod stack;
+mod starting;
 pub mod topic_config;
 pub mod txns;
 pub mod wire;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use store_adapter::runtime::Env;
+use store_adapter::runtime::{Clock, Env};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -73,6 +73,15 @@ impl Listener {
         let socket = TcpListener::from_std(socket.into())?;
         let address = socket.local_addr()?;
         Ok(Self { socket, address })
+    }
+
+    /// Closes whatever connects, without end: clients come again instead of waiting.
+    pub(crate) async fn turn_away(&self, clock: &dyn Clock) {
+        loop {
+            if self.socket.accept().await.is_err() {
+                clock.sleep(ACCEPT_PAUSE).await;
+            }
+        }
     }
 }
 

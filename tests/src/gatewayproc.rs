@@ -2,23 +2,20 @@
 //! the same data.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 
-use crate::process::{Process, repository};
-use crate::wallclock;
+use crate::process::{Process, read_line, repository};
 
 /// How long the gateway may take to print its addresses.
 const STARTUP: Duration = Duration::from_mins(2);
-/// Longest line of addresses, in bytes.
-const LINE_LEN_MAX: usize = 64 * 1024;
 
 /// How a gateway is started.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +51,8 @@ impl Gateway {
     /// Starts the gateway on `data_dir` and awaits its addresses. Its log goes to
     /// `<data_dir>.log`, appended.
     pub fn start(data_dir: &Path, options: &GatewayOptions) -> Result<Self> {
-        let (process, stdout, addresses) = launch(data_dir, options, "127.0.0.1:0")?;
+        let (process, mut stdout) = launch(data_dir, options, "127.0.0.1:0")?;
+        let addresses = addresses(&mut stdout, data_dir)?;
         let data_dir = data_dir.to_owned();
         Ok(Self {
             process,
@@ -75,6 +73,29 @@ impl Gateway {
         self.addresses.admin.clone()
     }
 
+    /// The sum of a counter of `/metrics` over all its labels; `name` as it is shown, with
+    /// `_total`.
+    pub fn counter(&self, name: &str) -> Result<u64> {
+        let address = self.admin_address();
+        let mut stream = TcpStream::connect(&address).context("admin port")?;
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let mut sum = None;
+        for line in answer.lines() {
+            let Some((labelled, value)) = line.rsplit_once(' ') else {
+                continue;
+            };
+            if labelled.split('{').next() == Some(name) {
+                sum = Some(sum.unwrap_or(0) + value.parse::<u64>().context(labelled.to_owned())?);
+            }
+        }
+        sum.with_context(|| format!("no {name} in /metrics"))
+    }
+
     /// The process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
@@ -83,9 +104,20 @@ impl Gateway {
     /// Starts the gateway again on the same data and the same Kafka port, after it was killed or
     /// stopped.
     pub fn restart(&mut self) -> Result<()> {
+        self.begin_restart()?;
+        self.await_start()
+    }
+
+    /// The same, but for awaiting that it is up: see [`Gateway::await_start`].
+    pub fn begin_restart(&mut self) -> Result<()> {
         let address = self.address();
-        (self.process, self.stdout, self.addresses) =
-            launch(&self.data_dir, &self.options, &address)?;
+        (self.process, self.stdout) = launch(&self.data_dir, &self.options, &address)?;
+        Ok(())
+    }
+
+    /// Awaits the addresses of a gateway that was started again.
+    pub fn await_start(&mut self) -> Result<()> {
+        self.addresses = addresses(&mut self.stdout, &self.data_dir)?;
         Ok(())
     }
 
@@ -142,7 +174,7 @@ fn launch(
     data_dir: &Path,
     options: &GatewayOptions,
     listen: &str,
-) -> Result<(Process, ChildStdout, Addresses)> {
+) -> Result<(Process, ChildStdout)> {
     let log = File::options()
         .create(true)
         .append(true)
@@ -170,12 +202,13 @@ fn launch(
         .stdout(Stdio::piped())
         .stderr(log);
     let mut process = Process::new(command.spawn().context("fencepost")?);
-    let mut stdout = process
-        .child()
-        .stdout
-        .take()
-        .context("no standard output")?;
-    let line = first_line(&mut stdout).with_context(|| {
+    let stdout = process.child().stdout.take();
+    Ok((process, stdout.context("no standard output")?))
+}
+
+/// The addresses that a gateway prints when it is up.
+fn addresses(stdout: &mut ChildStdout, data_dir: &Path) -> Result<Addresses> {
+    let line = read_line(stdout, STARTUP).with_context(|| {
         let log = std::fs::read_to_string(log_path(data_dir)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         format!(
@@ -183,33 +216,5 @@ fn launch(
             lines[lines.len().saturating_sub(20)..].join("\n")
         )
     })?;
-    let addresses = serde_json::from_slice(&line)
-        .with_context(|| format!("addresses: {}", String::from_utf8_lossy(&line)))?;
-    Ok((process, stdout, addresses))
-}
-
-/// The first line, read no further than its end.
-fn first_line(stdout: &mut ChildStdout) -> Result<Vec<u8>> {
-    let end = wallclock::now() + STARTUP;
-    let mut line = Vec::new();
-    while line.len() < LINE_LEN_MAX {
-        let left = end.saturating_duration_since(wallclock::now());
-        let patience = Timespec {
-            tv_sec: i64::try_from(left.as_secs())?,
-            tv_nsec: 1,
-        };
-        let mut ready = [PollFd::new(stdout, PollFlags::IN)];
-        if poll(&mut ready, Some(&patience))? == 0 {
-            bail!("no addresses within {STARTUP:?}");
-        }
-        let mut byte = [0];
-        if stdout.read(&mut byte)? == 0 {
-            bail!("it ended before it printed its addresses");
-        }
-        if byte == *b"\n" {
-            return Ok(line);
-        }
-        line.extend_from_slice(&byte);
-    }
-    bail!("more than {LINE_LEN_MAX} bytes in the first line")
+    serde_json::from_str(&line).with_context(|| format!("addresses: {line}"))
 }

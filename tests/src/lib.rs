@@ -11,5 +11,6 @@ pub mod pipes;
 pub mod process;
 pub mod raw;
 pub mod sim;
+pub mod suites;
 pub mod txn_tools;
 pub mod wallclock;

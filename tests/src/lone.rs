@@ -36,6 +36,7 @@ pub fn config() -> BootConfig {
         }],
         broker: BrokerConfig {
             num_partitions: 1,
+            virtual_replicas: 1,
             auto_create_topics: false,
             fetch_max_bytes: 1 << 20,
             queued_response_bytes: 1 << 20,

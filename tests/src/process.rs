@@ -5,17 +5,21 @@
     reason = "seconds and ratios are reported to few digits"
 )]
 
+use std::io::Read as _;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, ChildStdout, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::wallclock::poll_until;
+use crate::wallclock::{now, poll_until};
 
 /// How long a broker may take to end after SIGTERM.
 const DRAIN: Duration = Duration::from_mins(1);
+/// Longest line that is read of a child, in bytes.
+const LINE_LEN_MAX: usize = 64 * 1024;
 
 /// Where downloads and builds of the kit are kept: `$FENCEPOST_CACHE`, else `.cache` in the
 /// repository.
@@ -129,4 +133,31 @@ impl Drop for Process {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// The next line that a child prints, without its end; nothing behind it is read. An error when
+/// none comes within `patience`, and when the child closes its output instead.
+pub fn read_line(stdout: &mut ChildStdout, patience: Duration) -> Result<String> {
+    let end = now() + patience;
+    let mut line = Vec::new();
+    while line.len() < LINE_LEN_MAX {
+        let left = end.saturating_duration_since(now());
+        let wait = Timespec {
+            tv_sec: i64::try_from(left.as_secs())?,
+            tv_nsec: 1,
+        };
+        let mut ready = [PollFd::new(stdout, PollFlags::IN)];
+        if poll(&mut ready, Some(&wait))? == 0 {
+            bail!("no line within {patience:?}");
+        }
+        let mut byte = [0];
+        if stdout.read(&mut byte)? == 0 {
+            bail!("it ended before it printed a line");
+        }
+        if byte == *b"\n" {
+            return String::from_utf8(line).context("a line that is not UTF-8");
+        }
+        line.extend_from_slice(&byte);
+    }
+    bail!("more than {LINE_LEN_MAX} bytes in a line")
 }

@@ -52,6 +52,48 @@ fn protocol() {
 }
 
 #[test]
+fn compatibility() {
+    use tests::suites::{ALL, page, results};
+    let runs = if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        let runs = results::renewed().unwrap();
+        let text = serde_json::to_string_pretty(&runs).unwrap();
+        same("docs/compatibility.json", &format!("{text}\n"));
+        runs
+    } else {
+        results::shown().unwrap()
+    };
+    same("docs/compatibility.md", &page::page(&runs));
+    for suite in ALL {
+        let run = runs.get(suite.id);
+        let run = run.unwrap_or_else(|| panic!("{} has no run on the page", suite.id));
+        let listed = ((suite.tests)().len(), 0, suite.skipped.len());
+        let found = (run.passed, run.failed, run.skipped);
+        assert_eq!(found, listed, "{}: the run on the page is old", suite.id);
+        assert_eq!(run.version, suite.version, "{}", suite.id);
+    }
+    assert_eq!(runs.len(), ALL.len(), "suites that are gone");
+}
+
+/// What Kafka serves and Fencepost does not is listed with a reason, and nothing else is.
+#[test]
+fn apis_that_are_lacking() {
+    use std::collections::BTreeMap;
+
+    use tests::oracle::apis::{KAFKA_APIS, LACKING};
+    let served: BTreeMap<i16, i16> = gateway::api::api_table()
+        .into_iter()
+        .map(|api| (api.key, *api.versions.end()))
+        .collect();
+    let behind: Vec<i16> = KAFKA_APIS
+        .iter()
+        .filter(|(key, _, _, max)| served.get(key).is_none_or(|ours| ours < max))
+        .map(|(key, ..)| *key)
+        .collect();
+    let listed: Vec<i16> = LACKING.iter().map(|(key, _)| *key).collect();
+    assert_eq!(behind, listed);
+}
+
+#[test]
 fn openapi() {
     same("docs/openapi.json", &admin_api::document().unwrap());
 }

@@ -1,10 +1,14 @@
 //! The kit judged by Apache Kafka: what fails here is the kit's fault. Needs Maven and Java.
 
+use std::time::Duration;
+
 use clap::Parser;
 use tests::loadgen::{Args, Report, run};
+use tests::oracle::apis::KAFKA_APIS;
 use tests::oracle::{KafkaNode, OracleOptions};
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::{RawClient, ops};
+use tests::wallclock::poll_until;
 
 fn load(address: &str, command: &str) -> anyhow::Result<Report> {
     let mut line = vec!["loadgen"];
@@ -39,11 +43,33 @@ fn apache_kafka_accepts_the_load_and_survives_a_kill() {
     assert_eq!(read.records, wrote.records + paced.records);
     assert_eq!(read.bytes, wrote.bytes + paced.bytes);
 
+    for version in [1, 2] {
+        transactions(&address, version);
+    }
+
     let missing = load(
         &address,
         "fetch --topic t --partitions 3 --bytes 0 --rate-mb 1",
     );
     assert!(missing.is_err());
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let advertised = runtime.block_on(async {
+        let mut client = RawClient::connect(&address).await.unwrap();
+        ops::api_versions(&mut client).await.unwrap()
+    });
+    let advertised: Vec<_> = advertised
+        .iter()
+        .map(|api| (api.api_key, api.min_version, api.max_version))
+        .collect();
+    let table = KAFKA_APIS.map(|(key, _, min, max)| (key, min, max));
+    assert_eq!(
+        advertised, table,
+        "docs/compatibility.md compares with these"
+    );
 
     node.process().kill().unwrap();
     node.restart().unwrap();
@@ -56,6 +82,31 @@ fn apache_kafka_accepts_the_load_and_survives_a_kill() {
             .code()
             .is_some_and(|code| code == 143 || code == 0)
     );
+}
+
+/// Every transaction that the generator counts is in the logs: two records and a marker each.
+fn transactions(address: &str, version: u8) {
+    let shape = format!("--topic txn{version} --partitions 3 --connections 2");
+    let ran = load(
+        address,
+        &format!(
+            "transact {shape} --ids 7 --id-prefix txn{version} --transaction-records 2 \
+             --transaction-version {version} --record-bytes 100 --seconds 0.5"
+        ),
+    )
+    .unwrap();
+    assert!(ran.requests > 0 && ran.latency_ms.p50 > 0.0, "{ran:?}");
+    let offsets = ran.all_records / 2 * 3;
+    // Kafka writes markers behind its answers.
+    let mut found = 0;
+    let decided = poll_until(Duration::from_secs(30), Duration::from_millis(50), || {
+        found = load(address, &format!("fetch {shape} --verify"))
+            .unwrap()
+            .records;
+        found >= offsets
+    });
+    assert!(decided, "{found} of {offsets}");
+    assert_eq!(found, offsets);
 }
 
 #[tokio::test]

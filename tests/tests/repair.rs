@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
-use gateway::boot::{Outside, Running};
+use gateway::boot::{BootConfig, Outside, Running};
 use gateway::broker::{Broker, NewTopic, NoPeers};
 use store_adapter::journal::MemoryIndex;
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
-use store_adapter::volume::MemoryVolume;
 use store_adapter::volume::memory::{Step, StepFault, StepHook, StepOp, StepOutcome};
+use store_adapter::volume::{MemoryVolume, Volume as _, VolumePath};
 use tests::lone;
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::ops;
@@ -47,6 +48,14 @@ impl StepHook for Faults {
 
 async fn start(faults: &Arc<Faults>) -> Running {
     let volume = MemoryVolume::new().mount(Arc::clone(faults) as Arc<dyn StepHook>, None);
+    start_on(volume, 1).await
+}
+
+async fn start_on(volume: MemoryVolume, shards: u32) -> Running {
+    let config = BootConfig {
+        shards,
+        ..lone::config()
+    };
     let outside = Outside {
         volume: Arc::new(volume),
         host: Arc::new(ProcHost),
@@ -54,9 +63,7 @@ async fn start(faults: &Arc<Faults>) -> Running {
         index: Arc::new(MemoryIndex::new()),
         peers: Arc::new(NoPeers),
     };
-    Running::start(Env::real(), outside, lone::config())
-        .await
-        .unwrap()
+    Running::start(Env::real(), outside, config).await.unwrap()
 }
 
 async fn create(broker: &Arc<Broker>, name: &str) {
@@ -168,4 +175,68 @@ async fn a_shard_that_went_offline_opens_again_with_what_it_acknowledged() {
     let condition = broker.condition();
     assert_eq!((condition.offline, condition.closed.len()), (0, 0));
     running.stop().await;
+}
+
+/// Names of topics with the shards of their only partitions.
+fn shards(running: &Running) -> Vec<(String, u32)> {
+    let view = running.node.view();
+    let topics = running.broker.topics();
+    let topics = topics.iter().map(|topic| {
+        let shard = view.topics.by_id(topic.id).unwrap().shard(0).unwrap();
+        (topic.name.to_string(), shard.0)
+    });
+    topics.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_shard_does_not_keep_the_others_from_starting() {
+    for name in ["seals.json", "newest.json"] {
+        let volume = MemoryVolume::new();
+        let running = start_on(volume.clone(), 2).await;
+        for topic in ["a", "b", "c", "d"] {
+            create(&running.broker, topic).await;
+            assert_eq!(produce(&running.broker, topic, 0).await, (0, 0));
+        }
+        let shards = shards(&running);
+        for shard in [0, 1] {
+            assert!(shards.iter().any(|(_, of)| *of == shard), "{shards:?}");
+        }
+        running.stop().await;
+        // Files of an earlier process are sealed.
+        start_on(volume.clone(), 2).await.stop().await;
+        let path = ["__store", "shard-1", name];
+        let path = path
+            .iter()
+            .fold(VolumePath::root(), |dir, name| dir.join(name));
+        volume.remove(&path).await.unwrap();
+        let garbage = Bytes::from_static(b"{\"no\": ");
+        let file = volume.create_new(&path).await.unwrap();
+        file.write_at(0, std::slice::from_ref(&garbage))
+            .await
+            .unwrap();
+        file.sync_data().await.unwrap();
+
+        let running = start_on(volume.clone(), 2).await;
+        for (topic, shard) in &shards {
+            let sent = produce(&running.broker, topic, 1).await;
+            if *shard == 0 {
+                assert_eq!(sent, (0, 1), "{topic}");
+            } else {
+                assert_eq!(sent.0, 56, "{topic}");
+            }
+        }
+        let condition = running.broker.condition();
+        assert_eq!((condition.shards, condition.closed.len()), (2, 1));
+        assert!(condition.closed[0].contains(path.as_str()), "{condition:?}");
+        let damage = running.node.damage();
+        assert_eq!(damage.len(), 1);
+        assert_eq!(damage[0].path, path.as_str());
+        let copy = damage[0].copy.as_ref().unwrap();
+        let copy = copy
+            .split('/')
+            .fold(VolumePath::root(), |dir, name| dir.join(name));
+        assert_eq!(volume.read(&copy, 100).await.unwrap(), garbage);
+        assert_eq!(volume.read(&path, 100).await.unwrap(), garbage, "kept");
+        running.stop().await;
+    }
 }

@@ -4,6 +4,8 @@
 
 mod transactions;
 
+use std::collections::BTreeSet;
+use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -131,11 +133,11 @@ fn serving(condition: &Condition) -> [Check; 2] {
 
 impl Health {
     /// Damaged files, by path.
-    fn damaged(&self) -> Vec<String> {
+    fn damaged(&self) -> BTreeSet<String> {
         let volume = self.parts.node.damage().into_iter();
-        let mut paths: Vec<_> = volume.map(|damage| damage.path).collect();
-        paths.extend(self.parts.journal.damaged_files());
-        paths
+        let paths = volume.map(|damage| damage.path);
+        let paths = paths.chain(self.parts.journal.damaged_files());
+        paths.collect()
     }
 }
 
@@ -195,16 +197,54 @@ pub(crate) fn serve(
     parts: Parts,
     stop: CancellationToken,
 ) -> BoxFuture<'static, ()> {
+    on_thread(
+        env,
+        admin_api::serve(listener, parts, stop.cancelled_owned()),
+    )
+}
+
+/// The same while there is no broker yet: `why` is told by `/readyz`.
+pub(crate) fn serve_starting(
+    env: &Env,
+    listener: TcpListener,
+    why: String,
+    stop: CancellationToken,
+) -> BoxFuture<'static, ()> {
+    let clock = Arc::clone(&env.clock);
+    let sleep: admin_api::Sleep = Arc::new(move |time| clock.sleep(time));
+    let views = Arc::new(NotStarted(why));
+    let stop = stop.cancelled_owned();
+    on_thread(env, admin_api::serve_starting(listener, views, sleep, stop))
+}
+
+fn on_thread(
+    env: &Env,
+    serving: impl Future<Output = io::Result<()>> + Send + 'static,
+) -> BoxFuture<'static, ()> {
     let task = async move {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        let served = runtime.and_then(|runtime| {
-            runtime.block_on(admin_api::serve(listener, parts, stop.cancelled_owned()))
-        });
-        if let Err(error) = served {
+        if let Err(error) = runtime.and_then(|runtime| runtime.block_on(serving)) {
             tracing::error!(%error, "the admin port is not served");
         }
     };
     env.runtime.spawn_io("admin", Box::pin(task))
+}
+
+/// A process that waits for what its broker needs to start.
+struct NotStarted(String);
+
+impl Views for NotStarted {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        vec![Check::new("start", Err(self.0.clone()))]
+    }
+
+    fn metrics(&self) -> Result<String, String> {
+        Err(self.0.clone())
+    }
 }

@@ -336,8 +336,8 @@ async fn pass<F: Future<Output = Result<(), String>> + Send>(
 
 type Read = Box<dyn FnOnce(SharedFiles) -> BoxFuture<'static, ()> + Send>;
 
-/// Does jobs one after the other, where nobody else waits for the thread. When the sender is dropped
-/// its task ends.
+/// Does jobs one after the other, where nobody else waits for the thread. When the sender is
+/// dropped its task ends.
 fn start_worker(env: &Env) -> mpsc::Sender<Job> {
     let (jobs, mut queue) = mpsc::channel::<Job>(JOBS_MAX);
     let task = async move {

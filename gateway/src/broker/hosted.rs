@@ -334,16 +334,19 @@ impl Broker {
         for (partition, (shard, _)) in partitions.iter().zip(topic.partitions.iter().skip(from)) {
             if own.contains(shard) {
                 let open = self.open_partition(partition, *shard);
-                opening.push_back(async move { (partition, open.await) });
+                opening.push_back(async move { (partition, *shard, open.await) });
             } else {
                 // Who leads a partition owns its shard.
                 partition.close(AppendError::NotLeader);
             }
         }
-        while let Some((partition, opened)) = opening.next().await {
+        while let Some((partition, shard, opened)) = opening.next().await {
             if let Err(error) = opened {
                 let partition = partition.id().partition;
-                tracing::error!(topic = &*name, partition, %error, "partition not opened");
+                // Why a shard is closed is said once for all that is in it.
+                if self.store.check_shard(shard).is_ok() {
+                    tracing::error!(topic = &*name, partition, %error, "partition not opened");
+                }
                 self.repair.notify_one();
             }
         }

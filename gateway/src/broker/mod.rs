@@ -7,6 +7,7 @@ mod error;
 mod hosted;
 mod node;
 mod peers;
+mod placement;
 mod repair;
 mod retention;
 
@@ -44,6 +45,8 @@ use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
 pub struct BrokerConfig {
     /// `num.partitions`.
     pub num_partitions: u32,
+    /// `virtual.replicas`, at least 1.
+    pub virtual_replicas: u16,
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
     /// `fetch.max.bytes`.
@@ -258,7 +261,7 @@ impl Broker {
         &self.sessions
     }
 
-    /// The bytes that Fetch answers may hold.
+    /// The bytes that large answers may hold.
     pub fn answers(&self) -> &AnswerBudget {
         &self.answers
     }

@@ -1,5 +1,7 @@
 //! `fencepost check-config` and `fencepost config`: what a broker would be told, and by whom.
 
+use std::fmt::Write as _;
+
 use clap::{Args, Subcommand};
 use gateway::config::keys::{self, Effect, Key};
 use gateway::config::{ConfigError, Settings, Unuse};
@@ -282,7 +284,8 @@ impl Explained {
         ];
         for (name, fact) in facts {
             if let Some(fact) = fact {
-                text.push_str(&format!("  {name:<8} {fact}\n"));
+                // Writing to a string cannot fail.
+                writeln!(text, "  {name:<8} {fact}").unwrap_or_default();
             }
         }
         text

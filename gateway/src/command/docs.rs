@@ -70,7 +70,7 @@ fn write(command: &Command, name: &str, page: &mut String) {
 fn spelled(argument: &Arg) -> String {
     let names = argument.get_value_names().unwrap_or_default();
     let takes = argument.get_action().takes_values();
-    let value = names.first().filter(|_| takes).map(|name| name.to_string());
+    let value = names.first().filter(|_| takes).map(ToString::to_string);
     let short = argument.get_short().map(|short| format!("-{short}"));
     let long = argument.get_long().map(|long| format!("--{long}"));
     let flags: Vec<String> = short.into_iter().chain(long).collect();

@@ -50,13 +50,13 @@ impl State {
 /// Something that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Check {
+pub(super) struct Checked {
     pub(super) check: String,
     pub(super) state: State,
     pub(super) reason: Option<String>,
 }
 
-impl Row for Check {
+impl Row for Checked {
     const HEADINGS: &'static [&'static str] = &["CHECK", "STATE", "REASON"];
 
     fn cells(&self) -> Vec<String> {
@@ -101,14 +101,14 @@ fn own() -> String {
     bound
 }
 
-async fn live(address: &str, patience: Duration) -> Result<Vec<Check>, Failure> {
+async fn live(address: &str, patience: Duration) -> Result<Vec<Checked>, Failure> {
     let answer = http::get(address, "/livez", patience).await?;
     let (state, reason) = match answer.status {
         200 => (State::Ok, None),
         503 => (State::Failed, Some(detail(&answer))),
         _ => return Err(foreign(address, &answer)),
     };
-    Ok(vec![Check {
+    Ok(vec![Checked {
         check: "live".to_owned(),
         state,
         reason,
@@ -116,9 +116,9 @@ async fn live(address: &str, patience: Duration) -> Result<Vec<Check>, Failure> 
 }
 
 /// The checks that `/readyz` has made.
-pub(super) async fn ready(address: &str, patience: Duration) -> Result<Vec<Check>, Failure> {
+pub(super) async fn ready(address: &str, patience: Duration) -> Result<Vec<Checked>, Failure> {
     let answer = http::get(address, "/readyz?verbose", patience).await?;
-    let checks: Vec<Check> = answer.body.lines().filter_map(line).collect();
+    let checks: Vec<Checked> = answer.body.lines().filter_map(line).collect();
     if !matches!(answer.status, 200 | 503) || checks.is_empty() {
         return Err(foreign(address, &answer));
     }
@@ -126,7 +126,7 @@ pub(super) async fn ready(address: &str, patience: Duration) -> Result<Vec<Check
 }
 
 /// A line such as `[-]store failed: disk full`.
-fn line(line: &str) -> Option<Check> {
+fn line(line: &str) -> Option<Checked> {
     let (state, rest) = match line.split_at_checked(3)? {
         ("[+]", rest) => (State::Ok, rest),
         ("[~]", rest) => (State::Degraded, rest),
@@ -135,7 +135,7 @@ fn line(line: &str) -> Option<Check> {
     };
     let (check, rest) = rest.split_once(' ')?;
     let reason = rest.split_once(": ").map(|(_, reason)| reason.to_owned());
-    Some(Check {
+    Some(Checked {
         check: check.to_owned(),
         state,
         reason,
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn lines_of_readyz_are_read() {
         let check = |name: &str, state, reason: Option<&str>| {
-            Some(Check {
+            Some(Checked {
                 check: name.to_owned(),
                 state,
                 reason: reason.map(str::to_owned),

@@ -1,6 +1,5 @@
 //! One question to an admin port.
 
-use std::future::Future;
 use std::time::Duration;
 
 use store_adapter::runtime::Env;
@@ -44,21 +43,17 @@ pub(super) async fn get(address: &str, path: &str, patience: Duration) -> Result
     }
 }
 
-fn ask(address: &str, path: &str) -> impl Future<Output = Result<Answer, Failure>> {
-    async move {
-        let broken = |error: std::io::Error| Failure::Unreachable(format!("{address}: {error}"));
-        let mut stream = TcpStream::connect(address).await.map_err(broken)?;
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.map_err(broken)?;
-        let mut bytes = Vec::new();
-        let mut limited = stream.take(ANSWER_LEN_MAX);
-        limited.read_to_end(&mut bytes).await.map_err(broken)?;
-        let text = String::from_utf8_lossy(&bytes);
-        parse(&text).ok_or_else(|| {
-            Failure::Unreachable(format!("{address}: no HTTP: is this the admin port?"))
-        })
-    }
+async fn ask(address: &str, path: &str) -> Result<Answer, Failure> {
+    let broken = |error: std::io::Error| Failure::Unreachable(format!("{address}: {error}"));
+    let mut stream = TcpStream::connect(address).await.map_err(broken)?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(broken)?;
+    let mut bytes = Vec::new();
+    let mut limited = stream.take(ANSWER_LEN_MAX);
+    limited.read_to_end(&mut bytes).await.map_err(broken)?;
+    let text = String::from_utf8_lossy(&bytes);
+    parse(&text)
+        .ok_or_else(|| Failure::Unreachable(format!("{address}: no HTTP: is this the admin port?")))
 }
 
 fn parse(text: &str) -> Option<Answer> {

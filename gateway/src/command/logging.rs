@@ -31,6 +31,9 @@ pub(super) fn start(config: &Config, settings: &Settings) -> Result<(), ConfigEr
     let filter = filter(config, settings)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // It would complain on the same standard error, and panic where that can't be written:
+        // a full disk must cost lines only.
+        .log_internal_errors(false)
         .with_writer(io::stderr);
     if is_json(config) {
         builder.json().flatten_event(true).init();

@@ -62,6 +62,11 @@ impl Failure {
         }
     }
 
+    /// Whether it would be the same for anything else that is asked.
+    pub(super) fn is_of_the_connection(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::TimedOut(_))
+    }
+
     fn code(&self) -> u8 {
         match self {
             Self::Partly { why, .. } => why.code(),
@@ -87,7 +92,7 @@ pub(super) fn check_said(
     message: Option<&StrBytes>,
     what: impl FnOnce() -> String,
 ) -> Result<(), Failure> {
-    let said = message.map(|message| message.as_str()).unwrap_or_default();
+    let said = message.map(StrBytes::as_str).unwrap_or_default();
     check(code, what).map_err(|failure| match failure {
         Failure::Refused(text) if !said.is_empty() => Failure::Refused(format!("{text}: {said}")),
         other => other,

@@ -216,6 +216,14 @@ const KEYS: &[Key] = &[
         "Partitions of a topic that is created without a number.",
     ),
     used(
+        "virtual.replicas",
+        Kind::Int { min: 1, max: 100 },
+        "1",
+        "Replicas that every partition reports, for clients and suites that insist on several: \
+         this broker and brokers of the following numbers, which do not exist. It says nothing of \
+         durability: records are kept once, as they are with 1. Not a key of Kafka's.",
+    ),
+    used(
         "auto.create.topics.enable",
         Kind::Bool,
         "true",
@@ -340,11 +348,12 @@ const KEYS: &[Key] = &[
             max: 1 << 40,
         },
         "134217728",
-        "Bytes of Fetch answers in memory, over all connections, counted as they are sent; they \
-         may take twice as many. With little left, answers are smaller; with none, a Fetch waits \
-         for `max.wait.ms` of its client and answers without records, and a connection that \
-         takes less than 64 KiB of its answers in 5 s is closed. One first batch at a time is \
-         read beyond it. -1 is the default. Not a key of Kafka's.",
+        "Bytes of Fetch answers, and of others of 64 KiB and more that describe things, in memory, \
+         over all connections, counted as they are sent; they may take twice as many. With little \
+         left, answers of Fetch are smaller; with none, a Fetch waits for `max.wait.ms` of its \
+         client and answers without records, others wait, and a connection that takes less than \
+         64 KiB of its answers in 5 s is closed. One answer at a time goes beyond it. -1 is the \
+         default. Not a key of Kafka's.",
     ),
     used(
         "max.connections",

@@ -171,6 +171,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
     Ok(BrokerConfig {
         settings: Arc::new(retention::shown(settings)?),
         num_partitions: settings.number("num.partitions")?,
+        virtual_replicas: settings.number("virtual.replicas")?,
         auto_create_topics: settings.is("auto.create.topics.enable"),
         fetch_max_bytes: settings.number("fetch.max.bytes")?,
         queued_response_bytes: queued_bytes(settings, "queued.max.response.bytes")?,
@@ -231,6 +232,7 @@ fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
             min_session_timeout_ms,
             max_session_timeout_ms,
             max_size: settings.number("group.max.size")?,
+            ..ClassicConfig::default()
         },
         offsets: OffsetConfig {
             metadata_max_bytes: settings.number("offset.metadata.max.bytes")?,
@@ -240,6 +242,7 @@ fn groups(settings: &Settings) -> Result<GroupConfig, ConfigError> {
             ),
             producer_id_expiration_ms: settings.number("producer.id.expiration.ms")?,
         },
+        ..GroupConfig::default()
     })
 }
 

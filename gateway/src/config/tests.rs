@@ -27,6 +27,7 @@ fn defaults_are_those_of_kafka_and_design() {
         (StoreKind::Sled, "fsync")
     );
     assert_eq!(config.broker.num_partitions, 1);
+    assert_eq!(config.broker.virtual_replicas, 1);
     assert!(config.broker.auto_create_topics);
     assert_eq!(config.broker.producer_id_expiration_ms, 86_400_000);
     assert_eq!(

@@ -1,7 +1,8 @@
 //! AlterPartitionReassignments (key 45), versions 0 and 1.
 //!
-//! A partition's replica is this broker: asking for that is granted and changes nothing, asking for
-//! anything else is refused with 39. Nothing is under way that could be cancelled (85).
+//! A partition's replica is this broker, and virtual ones beside it: asking for that is granted and
+//! changes nothing, asking for anything else is refused with 39. Nothing is under way that could be
+//! cancelled (85).
 
 use std::sync::Arc;
 
@@ -56,16 +57,15 @@ fn one(
         let why = "There is no such topic or partition.".to_owned();
         return Err((ResponseError::UnknownTopicOrPartition, why));
     }
-    let here = broker.id().0;
     match asked.replicas.as_deref() {
         None => {
             let why = "Nothing is under way that could be cancelled.".to_owned();
             Err((ResponseError::NoReassignmentInProgress, why))
         }
-        Some([id]) if id.0 == here => Ok(()),
-        Some(_) => {
-            let why = format!("A partition has one replica, and only broker {here} is there.");
-            Err((ResponseError::InvalidReplicaAssignment, why))
-        }
+        Some(ids) if broker.can_place(ids) => Ok(()),
+        Some(_) => Err((
+            ResponseError::InvalidReplicaAssignment,
+            broker.placement_refusal(),
+        )),
     }
 }

@@ -1,7 +1,7 @@
 //! CreatePartitions (key 37), versions 0 to 3: a topic grows to a number of partitions.
 //!
 //! Answered when the new partitions are durable and served. A manual assignment can name only this
-//! broker.
+//! broker, and virtual ones beside it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,15 +96,11 @@ fn check_assignments(
             "{more} partitions are new, but {given} are assigned."
         ));
     }
-    let here = broker.id().0;
-    // One broker, so one replica: also the same one twice is no assignment.
     let known = assignments
         .iter()
-        .all(|one| matches!(one.broker_ids.as_slice(), [id] if id.0 == here));
+        .all(|one| broker.can_place(&one.broker_ids));
     if known {
         return Ok(());
     }
-    refuse(format!(
-        "Each partition takes one replica, and only broker {here} is there for it."
-    ))
+    refuse(broker.placement_refusal())
 }

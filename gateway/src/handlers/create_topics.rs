@@ -1,8 +1,8 @@
 //! CreateTopics (key 19), versions 2 to 7. v4 defaults by -1; v5 configs in the answer; v7 ids.
 //!
 //! Differences from Kafka: any replication factor is accepted, and the answer reports the one
-//! replica that there is. A topic config whose mechanism is not there is refused with 40, never
-//! silently ignored.
+//! replica that there is (or `virtual.replicas`). A topic config whose mechanism is not there is
+//! refused with 40, never silently ignored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,6 @@ use kafka_protocol::protocol::StrBytes;
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, NewTopic};
 use crate::error_code;
-
-/// What an answer says of configs that the caller may not see; without an authorizer: none.
-const REPLICAS: i16 = 1;
 
 pub(crate) fn handle(
     broker: &Arc<Broker>,
@@ -103,7 +100,7 @@ async fn create(
     let mut result = CreatableTopicResult::default();
     result.topic_id = created.unwrap_or_default();
     result.num_partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
-    result.replication_factor = REPLICAS;
+    result.replication_factor = i16::try_from(broker.replicas().len()).unwrap_or(i16::MAX);
     // The crate's default is an empty message; Kafka sends none.
     result.error_message = None;
     result.configs = Some(Vec::new());
@@ -144,16 +141,14 @@ fn partitions(broker: &Broker, asked: &CreatableTopic) -> Result<u32, Refusal> {
             "Partitions must be numbered from 0 without a gap.",
         ));
     }
-    let here = broker.id().0;
-    // One broker, so one replica: also the same one twice is no assignment.
     let known = asked
         .assignments
         .iter()
-        .all(|a| matches!(a.broker_ids.as_slice(), [id] if id.0 == here));
+        .all(|a| broker.can_place(&a.broker_ids));
     if !known {
         return Err(Refusal::new(
             ResponseError::InvalidReplicaAssignment,
-            format!("Each partition takes one replica, and only broker {here} is there for it."),
+            broker.placement_refusal(),
         ));
     }
     Ok(u32::try_from(indices.len()).unwrap_or(u32::MAX))

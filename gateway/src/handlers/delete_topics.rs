@@ -1,17 +1,22 @@
 //! DeleteTopics (key 20), versions 1 to 6. v5 error messages; v6 by id.
 //!
-//! Answered when the tombstone is durable; space follows.
+//! Answered when the tombstone is durable; space follows. What is named twice is refused with 42.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::{DeleteTopicsRequest, DeleteTopicsResponse, TopicName};
+use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 use crate::error_code;
+
+/// A topic by name or by id.
+type Named = (Option<TopicName>, Uuid);
 
 pub(crate) fn handle(
     broker: &Arc<Broker>,
@@ -21,7 +26,7 @@ pub(crate) fn handle(
     let broker = broker.clone();
     let by_state = context.version >= 6;
     Staged::Later(Box::pin(async move {
-        let asked: Vec<(Option<TopicName>, Uuid)> = if by_state {
+        let asked: Vec<Named> = if by_state {
             request
                 .topics
                 .into_iter()
@@ -35,11 +40,37 @@ pub(crate) fn handle(
                 .collect()
         };
         let mut response = DeleteTopicsResponse::default();
-        for (name, id) in asked {
-            response.responses.push(one(&broker, name, id).await);
+        for ((name, id), times) in each_once(asked) {
+            let result = if times == 1 {
+                one(&broker, name, id).await
+            } else {
+                twice(name, id)
+            };
+            response.responses.push(result);
         }
         ApiResponse::DeleteTopics(Box::new(response))
     }))
+}
+
+/// What is named, with how often it is.
+fn each_once(asked: Vec<Named>) -> Vec<(Named, usize)> {
+    let mut times = BTreeMap::new();
+    for named in &asked {
+        *times.entry(named.clone()).or_insert(0_usize) += 1;
+    }
+    let once = |named: Named| times.remove(&named).map(|times| (named, times));
+    asked.into_iter().filter_map(once).collect()
+}
+
+/// As Kafka does: what is named more than once is answered once, and not deleted.
+fn twice(name: Option<TopicName>, id: Uuid) -> DeletableTopicResult {
+    let mut result = DeletableTopicResult::default();
+    let what = if name.is_some() { "name" } else { "id" };
+    result.name = name;
+    result.topic_id = id;
+    result.error_code = ResponseError::InvalidRequest.code();
+    result.error_message = Some(StrBytes::from_string(format!("Duplicate topic {what}.")));
+    result
 }
 
 async fn one(broker: &Arc<Broker>, name: Option<TopicName>, id: Uuid) -> DeletableTopicResult {

@@ -3,7 +3,10 @@
 //! Topics show every config that Kafka lists; one whose mechanism is not there shows Kafka's
 //! default, which is the only value that it accepts. The broker shows its own table of keys, all
 //! of them read-only. Loggers, client metrics and groups are refused with 42.
+//!
+//! Difference from Kafka: a resource that is named twice is answered once.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kafka_protocol::error::ResponseError;
@@ -14,6 +17,7 @@ use kafka_protocol::messages::describe_configs_response::{
 use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 use kafka_protocol::protocol::StrBytes;
 
+use super::bounded;
 use super::config_resource::{self, Refusal, Resource};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
@@ -49,54 +53,86 @@ struct Described {
     bare_default: bool,
 }
 
+/// A resource that is asked about.
+#[derive(Debug)]
+struct Asked {
+    kind: i8,
+    name: StrBytes,
+    /// The configs that are wanted; `None` for all.
+    keys: Option<BTreeSet<StrBytes>>,
+}
+
 pub(crate) fn handle(
     broker: &Arc<Broker>,
-    _context: &RequestContext,
-    request: &DescribeConfigsRequest,
+    context: &RequestContext,
+    request: DescribeConfigsRequest,
 ) -> Staged<ApiResponse> {
     let wish = Wish {
         synonyms: request.include_synonyms,
         documentation: request.include_documentation,
     };
-    let mut response = DescribeConfigsResponse::default();
-    for asked in &request.resources {
-        let mut result = DescribeConfigsResult::default();
-        result.resource_type = asked.resource_type;
-        result.resource_name = asked.resource_name.clone();
-        match describe(broker, asked) {
-            Ok(described) => {
-                result.error_message = Some(StrBytes::default());
-                let wanted = described
-                    .into_iter()
-                    .filter(|one| is_wanted(asked, one.name));
-                result.configs = wanted.map(|one| entry(one, wish)).collect();
-            }
-            Err(refusal) => {
-                result.error_code = refusal.code.code();
-                result.error_message = Some(StrBytes::from_string(refusal.message));
+    let asked = each_once(request.resources);
+    bounded(broker, context, move |broker| {
+        let mut response = DescribeConfigsResponse::default();
+        let results = asked.iter().map(|asked| result(broker, asked, wish));
+        response.results = results.collect();
+        ApiResponse::DescribeConfigs(Box::new(response.into()))
+    })
+}
+
+/// A resource is answered once, with the configs of every time that it is named.
+fn each_once(resources: Vec<DescribeConfigsResource>) -> Vec<Asked> {
+    let mut all: Vec<Asked> = Vec::new();
+    let mut places = BTreeMap::new();
+    for resource in resources {
+        let (kind, name) = (resource.resource_type, resource.resource_name);
+        // No keys, or none at all, are all of them.
+        let keys = resource.configuration_keys.filter(|keys| !keys.is_empty());
+        let keys = keys.map(BTreeSet::from_iter);
+        let place = *places.entry((kind, name.clone())).or_insert(all.len());
+        match all.get_mut(place) {
+            None => all.push(Asked { kind, name, keys }),
+            Some(asked) => {
+                let both = asked.keys.take().zip(keys);
+                asked.keys = both.map(|(mut all, more)| {
+                    all.extend(more);
+                    all
+                });
             }
         }
-        response.results.push(result);
     }
-    Staged::Now(ApiResponse::DescribeConfigs(Box::new(response)))
+    all
 }
 
-/// No keys, or none at all, are all of them.
-fn is_wanted(asked: &DescribeConfigsResource, name: &str) -> bool {
-    match &asked.configuration_keys {
-        None => true,
-        Some(keys) => keys.is_empty() || keys.iter().any(|key| key.as_str() == name),
+fn result(broker: &Broker, asked: &Asked, wish: Wish) -> DescribeConfigsResult {
+    let mut result = DescribeConfigsResult::default();
+    result.resource_type = asked.kind;
+    result.resource_name = asked.name.clone();
+    match describe(broker, asked) {
+        Ok(described) => {
+            result.error_message = Some(StrBytes::default());
+            let keys = asked.keys.as_ref();
+            let is_wanted =
+                |one: &Described| keys.is_none_or(|keys| keys.contains(one.name.as_bytes()));
+            let wanted = described.into_iter().filter(is_wanted);
+            result.configs = wanted.map(|one| entry(one, wish)).collect();
+        }
+        Err(refusal) => {
+            result.error_code = refusal.code.code();
+            result.error_message = Some(StrBytes::from_string(refusal.message));
+        }
     }
+    result
 }
 
-fn describe(broker: &Broker, asked: &DescribeConfigsResource) -> Result<Vec<Described>, Refusal> {
-    match config_resource::find(broker, asked.resource_type, &asked.resource_name)? {
+fn describe(broker: &Broker, asked: &Asked) -> Result<Vec<Described>, Refusal> {
+    match config_resource::find(broker, asked.kind, &asked.name)? {
         Resource::Topic(name) => {
             if !broker.valid_topic_name(&name) {
                 let message = format!("Topic name is invalid: {name:?}");
                 return Err(Refusal::new(ResponseError::InvalidTopicException, message));
             }
-            let topic = broker.topic_by_name(&asked.resource_name).ok_or_else(|| {
+            let topic = broker.topic_by_name(&asked.name).ok_or_else(|| {
                 let message = "This server does not host this topic-partition.";
                 Refusal::new(ResponseError::UnknownTopicOrPartition, message)
             })?;

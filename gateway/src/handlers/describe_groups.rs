@@ -1,6 +1,9 @@
 //! DescribeGroups (key 15), versions 0 to 6. v3 authorized operations; v4 group instance ids; v6
 //! says 69 of a group that is not there, where older versions show it as Dead.
+//!
+//! Difference from Kafka: a group that is named twice is answered once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordinator::machine::group::GroupError;
@@ -8,7 +11,7 @@ use coordinator::machine::group::classic::{Described, DescribedMember};
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use kafka_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse, GroupId};
 
-use super::text;
+use super::{bounded, text};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 use crate::error_code;
@@ -20,24 +23,32 @@ const EVERY_OPERATION: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    request: &DescribeGroupsRequest,
+    request: DescribeGroupsRequest,
 ) -> Staged<ApiResponse> {
-    let mut response = DescribeGroupsResponse::default();
-    for group in &request.groups {
-        let mut described = match broker.groups().describe(group) {
-            Ok(Some(described)) => shown(described),
-            Ok(None) => missing(context.version),
-            Err(error) => {
-                DescribedGroup::default().with_error_code(error_code::group(error).code())
-            }
-        };
-        described.group_id = group.clone();
-        if request.include_authorized_operations && described.error_code == 0 {
-            described.authorized_operations = EVERY_OPERATION;
-        }
-        response.groups.push(described);
+    let version = context.version;
+    let operations = request.include_authorized_operations;
+    let mut seen = BTreeSet::new();
+    let mut groups = request.groups;
+    groups.retain(|group| seen.insert(group.clone()));
+    bounded(broker, context, move |broker| {
+        let groups = groups.iter();
+        let described = groups.map(|group| one(broker, group, version, operations));
+        let response = DescribeGroupsResponse::default().with_groups(described.collect());
+        ApiResponse::DescribeGroups(Box::new(response.into()))
+    })
+}
+
+fn one(broker: &Broker, group: &GroupId, version: i16, operations: bool) -> DescribedGroup {
+    let mut described = match broker.groups().describe(group) {
+        Ok(Some(described)) => shown(described),
+        Ok(None) => missing(version),
+        Err(error) => DescribedGroup::default().with_error_code(error_code::group(error).code()),
+    };
+    described.group_id = group.clone();
+    if operations && described.error_code == 0 {
+        described.authorized_operations = EVERY_OPERATION;
     }
-    Staged::Now(ApiResponse::DescribeGroups(Box::new(response)))
+    described
 }
 
 fn missing(version: i16) -> DescribedGroup {

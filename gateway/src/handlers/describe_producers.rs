@@ -1,5 +1,8 @@
 //! DescribeProducers (key 61), version 0: what a partition knows of the producers that wrote to it.
+//!
+//! Difference from Kafka: a partition that is named twice is answered once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordinator::machine::producer::ProducerEntry;
@@ -12,36 +15,50 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
+use super::bounded;
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 use crate::error_code;
 
 pub(crate) fn handle(
     broker: &Arc<Broker>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DescribeProducersRequest,
 ) -> Staged<ApiResponse> {
-    let mut response = DescribeProducersResponse::default();
-    for topic in request.topics {
-        let mut answered = TopicResponse::default();
-        for index in topic.partition_indexes {
-            let mut result = PartitionResponse::default();
-            result.partition_index = index;
-            result.error_message = None;
-            match producers(broker, &topic.name, index) {
-                Ok(producers) => result.active_producers = producers,
-                Err(code) => {
-                    result.error_code = code.code();
-                    let why = "The partition is not served here.";
-                    result.error_message = Some(StrBytes::from_static_str(why));
-                }
-            }
-            answered.partitions.push(result);
-        }
-        answered.name = topic.name;
-        response.topics.push(answered);
+    let mut topics = request.topics;
+    let mut seen = BTreeSet::new();
+    for topic in &mut topics {
+        let name = &topic.name;
+        topic
+            .partition_indexes
+            .retain(|index| seen.insert((name.clone(), *index)));
     }
-    Staged::Now(ApiResponse::DescribeProducers(Box::new(response)))
+    bounded(broker, context, move |broker| {
+        let topics = topics.iter().map(|asked| {
+            let partitions = asked.partition_indexes.iter();
+            let partitions = partitions.map(|index| partition(broker, &asked.name, *index));
+            TopicResponse::default()
+                .with_name(asked.name.clone())
+                .with_partitions(partitions.collect())
+        });
+        let response = DescribeProducersResponse::default().with_topics(topics.collect());
+        ApiResponse::DescribeProducers(Box::new(response.into()))
+    })
+}
+
+fn partition(broker: &Broker, topic: &TopicName, index: i32) -> PartitionResponse {
+    let mut result = PartitionResponse::default();
+    result.partition_index = index;
+    result.error_message = None;
+    match producers(broker, topic, index) {
+        Ok(producers) => result.active_producers = producers,
+        Err(code) => {
+            result.error_code = code.code();
+            let why = "The partition is not served here.";
+            result.error_message = Some(StrBytes::from_static_str(why));
+        }
+    }
+    result
 }
 
 fn producers(

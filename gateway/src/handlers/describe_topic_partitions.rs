@@ -16,7 +16,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use super::operations;
+use super::{bounded, operations};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
 use crate::error_code;
@@ -26,14 +26,16 @@ const PAGE_MAX: i32 = 2000;
 
 pub(crate) fn handle(
     broker: &Arc<Broker>,
-    _context: &RequestContext,
-    request: &DescribeTopicPartitionsRequest,
+    context: &RequestContext,
+    request: DescribeTopicPartitionsRequest,
 ) -> Staged<ApiResponse> {
-    let response = match plan(broker, request) {
-        Ok(plan) => page(broker, &plan),
-        Err(code) => refused(request, code),
-    };
-    Staged::Now(ApiResponse::DescribeTopicPartitions(Box::new(response)))
+    bounded(broker, context, move |broker| {
+        let response = match plan(broker, &request) {
+            Ok(plan) => page(broker, &plan),
+            Err(code) => refused(&request, code),
+        };
+        ApiResponse::DescribeTopicPartitions(Box::new(response.into()))
+    })
 }
 
 /// What a page is made of.
@@ -171,13 +173,14 @@ fn describe(
     topic.topic_id = hosted.id;
     topic.topic_authorized_operations = operations::TOPIC;
     let this = BrokerId(broker.id().0);
+    let replicas = broker.replicas();
     let slots = (0_i32..).zip(&hosted.partitions).skip(from).take(limit);
     for (index, slot) in slots {
         let mut partition = DescribeTopicPartitionsResponsePartition::default();
         partition.partition_index = index;
         partition.leader_id = this;
-        partition.replica_nodes = vec![this];
-        partition.isr_nodes = vec![this];
+        partition.replica_nodes.clone_from(&replicas);
+        partition.isr_nodes.clone_from(&replicas);
         // No replica can be behind, so none is waited for.
         partition.eligible_leader_replicas = Some(Vec::new());
         partition.last_known_elr = Some(Vec::new());
@@ -189,7 +192,7 @@ fn describe(
                 partition.error_code = error_code::unavailable_partition(&error).code();
                 partition.leader_id = BrokerId(-1);
                 partition.isr_nodes = Vec::new();
-                partition.offline_replicas = vec![this];
+                partition.offline_replicas.clone_from(&replicas);
             }
         }
         topic.partitions.push(partition);

@@ -3,7 +3,10 @@
 //! A group or transactional id is coordinated by the owner of its slot: the answer has the address
 //! of the listener that the client used. Where the owner is not known, and for share groups, the
 //! answer is 15, which clients retry. Share groups need v6, else 42; an unknown key type is 42.
+//!
+//! Difference from Kafka: a key that is named twice is answered once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordinator::service::groups::Route;
@@ -27,7 +30,10 @@ pub(crate) fn handle(
     let find = |key: &StrBytes| find(broker, context, request.key_type, key);
     let mut response = FindCoordinatorResponse::default();
     if context.version >= 4 {
-        response.coordinators = request.coordinator_keys.iter().map(find).collect();
+        let mut seen = BTreeSet::new();
+        let keys = request.coordinator_keys.iter();
+        let keys = keys.filter(|key| seen.insert(*key));
+        response.coordinators = keys.map(find).collect();
     } else {
         let found = find(&request.key);
         response.node_id = found.node_id;

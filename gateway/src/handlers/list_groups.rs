@@ -9,7 +9,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use super::text;
+use super::{bounded, text};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 use crate::error_code;
@@ -17,8 +17,16 @@ use crate::error_code;
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    request: &ListGroupsRequest,
+    request: ListGroupsRequest,
 ) -> Staged<ApiResponse> {
+    let version = context.version;
+    bounded(broker, context, move |broker| {
+        let response = list(broker, &request, version);
+        ApiResponse::ListGroups(Box::new(response.into()))
+    })
+}
+
+fn list(broker: &Broker, request: &ListGroupsRequest, version: i16) -> ListGroupsResponse {
     let mut response = ListGroupsResponse::default();
     match broker.groups().list() {
         Ok(groups) => {
@@ -26,11 +34,11 @@ pub(crate) fn handle(
                 accepts(&request.states_filter, group.state)
                     && accepts(&request.types_filter, group.group_type.name())
             });
-            response.groups = wanted.map(|group| shown(group, context.version)).collect();
+            response.groups = wanted.map(|group| shown(group, version)).collect();
         }
         Err(error) => response.error_code = error_code::group(error).code(),
     }
-    Staged::Now(ApiResponse::ListGroups(Box::new(response)))
+    response
 }
 
 fn accepts(filter: &[StrBytes], value: &str) -> bool {

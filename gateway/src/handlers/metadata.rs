@@ -1,8 +1,10 @@
 //! Metadata (key 3), versions 0 to 13.
 //!
-//! v1 null topics are all; v4 auto-creation can be refused; v8-10 authorized operations; v10 topic
-//! ids; v12 topics by id; v13 a top-level error. Auto-creation happens only for names, never ids.
+//! v1 null topics are all; v4 auto-creation can be refused; v8 authorized operations of topics, to
+//! v10 of the cluster too; v10 topic ids; v12 topics by id; v13 a top-level error. Auto-creation
+//! happens only for names, never ids. What is asked for twice is answered once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kafka_protocol::error::ResponseError;
@@ -14,24 +16,45 @@ use kafka_protocol::messages::{BrokerId, MetadataRequest, MetadataResponse, Topi
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use super::{bounded, in_turn, operations};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic, NoTopic};
 use crate::error_code;
 
-/// Authorized operations are not asked for, or not known without an authorizer.
-const OPERATIONS_NOT_GIVEN: i32 = i32::MIN;
+/// What is asked for.
+#[derive(Debug, Clone)]
+struct Asked {
+    /// Each once; `None` for all topics.
+    topics: Option<Vec<MetadataRequestTopic>>,
+    /// Index of the listener whose address is told.
+    listener: usize,
+    /// Whether it is told what the client may do with the cluster.
+    of_cluster: bool,
+    /// Whether it is told what the client may do with each topic.
+    of_topics: bool,
+}
 
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: MetadataRequest,
 ) -> Staged<ApiResponse> {
-    let broker = broker.clone();
-    let (version, listener) = (context.version, context.connection.listener);
-    let missing = missing_names(&broker, &request, version);
+    let version = context.version;
+    let may_create = version < 4 || request.allow_auto_topic_creation;
+    // v0 has no null list: an empty one means all.
+    let topics = request.topics;
+    let topics = topics.filter(|topics| version > 0 || !topics.is_empty());
+    let asked = Asked {
+        topics: topics.map(each_once),
+        listener: context.connection.listener,
+        of_cluster: request.include_cluster_authorized_operations,
+        of_topics: request.include_topic_authorized_operations,
+    };
+    let missing = missing_names(broker, &asked, may_create);
     if missing.is_empty() {
-        return Staged::Now(answer(&broker, request, version, listener));
+        return bounded(broker, context, move |broker| answer(broker, &asked));
     }
+    let broker = broker.clone();
     Staged::Later(Box::pin(async move {
         for name in missing {
             if let Err(error) = broker.auto_create(&name).await {
@@ -39,17 +62,27 @@ pub(crate) fn handle(
                 tracing::debug!(topic = name.as_str(), %error, "topic not created automatically");
             }
         }
-        answer(&broker, request, version, listener)
+        in_turn(&broker, version, |broker| answer(broker, &asked)).await
     }))
 }
 
+/// A topic is answered once, however often it is asked for.
+fn each_once(mut topics: Vec<MetadataRequestTopic>) -> Vec<MetadataRequestTopic> {
+    let mut seen = BTreeSet::new();
+    topics.retain(|topic| {
+        let by_name = topic.topic_id.is_nil();
+        let name = topic.name.clone().filter(|_| by_name);
+        seen.insert((topic.topic_id, name))
+    });
+    topics
+}
+
 /// Names that may be created by asking for them.
-fn missing_names(broker: &Broker, request: &MetadataRequest, version: i16) -> Vec<StrBytes> {
-    let allowed = version < 4 || request.allow_auto_topic_creation;
-    if !allowed || !broker.config().auto_create_topics {
+fn missing_names(broker: &Broker, asked: &Asked, may_create: bool) -> Vec<StrBytes> {
+    if !may_create || !broker.config().auto_create_topics {
         return Vec::new();
     }
-    let asked = request.topics.iter().flatten();
+    let asked = asked.topics.iter().flatten();
     asked
         .filter(|topic| topic.topic_id.is_nil())
         .filter_map(|topic| topic.name.as_ref())
@@ -59,9 +92,9 @@ fn missing_names(broker: &Broker, request: &MetadataRequest, version: i16) -> Ve
         .collect()
 }
 
-fn answer(broker: &Broker, request: MetadataRequest, version: i16, listener: usize) -> ApiResponse {
+fn answer(broker: &Broker, asked: &Asked) -> ApiResponse {
     let mut response = MetadataResponse::default();
-    let (host, port) = broker.address(listener);
+    let (host, port) = broker.address(asked.listener);
     let mut this = MetadataResponseBroker::default();
     this.node_id = BrokerId(broker.id().0);
     this.host = host;
@@ -69,41 +102,46 @@ fn answer(broker: &Broker, request: MetadataRequest, version: i16, listener: usi
     response.brokers.push(this);
     response.cluster_id = Some(broker.cluster_id());
     response.controller_id = BrokerId(broker.id().0);
-    response.cluster_authorized_operations = OPERATIONS_NOT_GIVEN;
-    // v0 has no null list: an empty one means all.
-    let all = match &request.topics {
-        None => true,
-        Some(topics) => version == 0 && topics.is_empty(),
+    response.cluster_authorized_operations = operations::NOT_GIVEN;
+    if asked.of_cluster {
+        response.cluster_authorized_operations = operations::CLUSTER;
+    }
+    response.topics = match &asked.topics {
+        None => {
+            let topics = broker.topics();
+            let topics = topics.iter().map(|topic| describe(broker, topic));
+            topics.collect()
+        }
+        Some(asked) => asked.iter().map(|topic| one(broker, topic)).collect(),
     };
-    response.topics = if all {
-        broker
-            .topics()
-            .iter()
-            .map(|topic| describe(broker, topic))
-            .collect()
-    } else {
-        let asked = request.topics.unwrap_or_default();
-        asked.into_iter().map(|topic| one(broker, topic)).collect()
-    };
-    ApiResponse::Metadata(Box::new(response))
+    // Also of a name that is not there, but not of an id.
+    let named = response.topics.iter_mut().filter(|topic| is_named(topic));
+    for topic in named.filter(|_| asked.of_topics) {
+        topic.topic_authorized_operations = operations::TOPIC;
+    }
+    ApiResponse::Metadata(Box::new(response.into()))
 }
 
-fn one(broker: &Broker, asked: MetadataRequestTopic) -> MetadataResponseTopic {
+fn is_named(topic: &MetadataResponseTopic) -> bool {
+    topic.name.as_ref().is_some_and(|name| !name.is_empty())
+}
+
+fn one(broker: &Broker, asked: &MetadataRequestTopic) -> MetadataResponseTopic {
     if !asked.topic_id.is_nil() {
         return match broker.topic_by_id(asked.topic_id) {
             Some(topic) => describe(broker, &topic),
             None => unknown(None, asked.topic_id, ResponseError::UnknownTopicId),
         };
     }
-    let Some(name) = asked.name else {
+    let Some(name) = &asked.name else {
         return unknown(None, Uuid::nil(), ResponseError::InvalidRequest);
     };
-    let code = match broker.find_topic(&name) {
+    let code = match broker.find_topic(name) {
         Ok(topic) => return describe(broker, &topic),
-        Err(_) if !broker.valid_topic_name(&name) => ResponseError::InvalidTopicException,
+        Err(_) if !broker.valid_topic_name(name) => ResponseError::InvalidTopicException,
         Err(reason) => error_code::no_topic_in_metadata(reason),
     };
-    unknown(Some(name), Uuid::nil(), code)
+    unknown(Some(name.clone()), Uuid::nil(), code)
 }
 
 fn unknown(name: Option<TopicName>, id: Uuid, code: ResponseError) -> MetadataResponseTopic {
@@ -112,7 +150,7 @@ fn unknown(name: Option<TopicName>, id: Uuid, code: ResponseError) -> MetadataRe
     // Versions without null names carry an empty one.
     topic.name = Some(name.unwrap_or_default());
     topic.topic_id = id;
-    topic.topic_authorized_operations = OPERATIONS_NOT_GIVEN;
+    topic.topic_authorized_operations = operations::NOT_GIVEN;
     topic
 }
 
@@ -120,14 +158,15 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
     let mut topic = MetadataResponseTopic::default();
     topic.name = Some(TopicName(hosted.name.clone()));
     topic.topic_id = hosted.id;
-    topic.topic_authorized_operations = OPERATIONS_NOT_GIVEN;
+    topic.topic_authorized_operations = operations::NOT_GIVEN;
     let this = BrokerId(broker.id().0);
+    let replicas = broker.replicas();
     for (index, slot) in (0_i32..).zip(&hosted.partitions) {
         let mut partition = MetadataResponsePartition::default();
         partition.partition_index = index;
         partition.leader_id = this;
-        partition.replica_nodes = vec![this];
-        partition.isr_nodes = vec![this];
+        partition.replica_nodes.clone_from(&replicas);
+        partition.isr_nodes.clone_from(&replicas);
         match slot.unavailable() {
             None => {
                 partition.leader_epoch = i32::try_from(slot.epoch().0).unwrap_or(i32::MAX);
@@ -136,7 +175,7 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
                 partition.error_code = error_code::unavailable_partition(&error).code();
                 partition.leader_id = BrokerId(-1);
                 partition.isr_nodes = Vec::new();
-                partition.offline_replicas = vec![this];
+                partition.offline_replicas.clone_from(&replicas);
             }
         }
         topic.partitions.push(partition);

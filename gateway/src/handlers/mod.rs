@@ -50,6 +50,10 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
+use crate::wire::codec;
+
+/// From this many bytes on an answer is made only when there is room for it.
+const ROOM_FROM: usize = 64 << 10;
 
 /// Runs the first stage of a request.
 pub(crate) async fn dispatch(
@@ -63,14 +67,14 @@ pub(crate) async fn dispatch(
         ApiRequest::ListOffsets(request) => list_offsets::handle(broker, context, *request),
         ApiRequest::Metadata(request) => metadata::handle(broker, context, *request),
         ApiRequest::OffsetCommit(request) => offset_commit::handle(broker, context, &request),
-        ApiRequest::OffsetFetch(request) => offset_fetch::handle(broker, context, &request),
+        ApiRequest::OffsetFetch(request) => offset_fetch::handle(broker, context, *request),
         ApiRequest::FindCoordinator(request) => find_coordinator::handle(broker, context, &request),
         ApiRequest::JoinGroup(request) => join_group::handle(broker, context, &request),
         ApiRequest::Heartbeat(request) => heartbeat::handle(broker, context, &request),
         ApiRequest::LeaveGroup(request) => leave_group::handle(broker, context, &request),
         ApiRequest::SyncGroup(request) => sync_group::handle(broker, context, &request),
-        ApiRequest::DescribeGroups(request) => describe_groups::handle(broker, context, &request),
-        ApiRequest::ListGroups(request) => list_groups::handle(broker, context, &request),
+        ApiRequest::DescribeGroups(request) => describe_groups::handle(broker, context, *request),
+        ApiRequest::ListGroups(request) => list_groups::handle(broker, context, *request),
         ApiRequest::ApiVersions(request) => {
             let response = api_versions::answer(context, &request, &broker.features());
             Staged::Now(ApiResponse::ApiVersions(Box::new(response)))
@@ -98,10 +102,10 @@ pub(crate) async fn dispatch(
         ApiRequest::DescribeProducers(request) => {
             describe_producers::handle(broker, context, *request)
         }
-        ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, &request),
+        ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, *request),
         ApiRequest::DescribeCluster(request) => describe_cluster::handle(broker, context, &request),
         ApiRequest::DescribeTopicPartitions(request) => {
-            describe_topic_partitions::handle(broker, context, &request)
+            describe_topic_partitions::handle(broker, context, *request)
         }
         ApiRequest::DeleteGroups(request) => delete_groups::handle(broker, context, *request),
         ApiRequest::OffsetDelete(request) => offset_delete::handle(broker, context, &request),
@@ -123,6 +127,60 @@ pub(crate) async fn dispatch(
         }
         ApiRequest::ListTransactions(request) => list_transactions::handle(broker, &request),
     }
+}
+
+/// The answer that `build` makes. A large one is not kept while it waits for its turn: it is made
+/// again then, when the budget for answers has room for it.
+fn bounded(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    build: impl Fn(&Arc<Broker>) -> ApiResponse + Send + 'static,
+) -> Staged<ApiResponse> {
+    match small(broker, context.version, &build) {
+        Ok(response) => Staged::Now(response),
+        Err(bytes) => {
+            let broker = Arc::clone(broker);
+            Staged::Later(Box::pin(async move { filled(&broker, bytes, build).await }))
+        }
+    }
+}
+
+/// The same for an answer whose turn it is.
+async fn in_turn(
+    broker: &Arc<Broker>,
+    version: i16,
+    build: impl Fn(&Arc<Broker>) -> ApiResponse,
+) -> ApiResponse {
+    match small(broker, version, &build) {
+        Ok(response) => response,
+        Err(bytes) => filled(broker, bytes, build).await,
+    }
+}
+
+/// What `build` makes, or if that is large, its bytes.
+fn small(
+    broker: &Arc<Broker>,
+    version: i16,
+    build: &impl Fn(&Arc<Broker>) -> ApiResponse,
+) -> Result<ApiResponse, usize> {
+    let response = build(broker);
+    let bytes = codec::body_len(&response, version);
+    if bytes < ROOM_FROM {
+        Ok(response)
+    } else {
+        Err(bytes)
+    }
+}
+
+async fn filled(
+    broker: &Arc<Broker>,
+    bytes: usize,
+    build: impl Fn(&Arc<Broker>) -> ApiResponse,
+) -> ApiResponse {
+    let room = broker.answers().room(bytes).await;
+    let mut response = build(broker);
+    response.put_room(room.into());
+    response
 }
 
 /// Text for an answer.

@@ -40,7 +40,11 @@ pub(super) fn judge<'a, P: Iterator<Item = Asked<'a>>>(
             let exists = |hosted: &&Arc<HostedTopic>| hosted.partition(asked.partition).is_some();
             let code = match hosted.as_ref().filter(exists) {
                 None => Some(ResponseError::UnknownTopicOrPartition),
-                Some(_) if asked.metadata.is_some_and(|text| text.len() > metadata_max) => {
+                Some(_)
+                    if asked
+                        .metadata
+                        .is_some_and(|text| is_longer(text, metadata_max)) =>
+                {
                     Some(ResponseError::OffsetMetadataTooLarge)
                 }
                 Some(hosted) => {
@@ -61,6 +65,13 @@ pub(super) fn judge<'a, P: Iterator<Item = Asked<'a>>>(
         outcomes.push((TopicName(super::text(topic)), partitions));
     }
     Outcomes(outcomes)
+}
+
+/// Whether a text is longer than `max`, in UTF-16 code units: the key is named after bytes, and
+/// Kafka compares this length.
+fn is_longer(text: &str, max: usize) -> bool {
+    // It has no more of them than bytes.
+    text.len() > max && text.encode_utf16().count() > max
 }
 
 impl Outcomes {

@@ -1,6 +1,6 @@
-//! OffsetDelete (key 47), version 0. A group that does not exist is 69, one with members that are
-//! no consumers of topics 68, a topic that a member is subscribed to 86. Answered when it is
-//! fsynced.
+//! OffsetDelete (key 47), version 0. A group without a name is 24, one that does not exist 69, one
+//! with members that are no consumers of topics 68, a topic that a member is subscribed to 86.
+//! Answered when it is fsynced.
 
 use std::sync::Arc;
 

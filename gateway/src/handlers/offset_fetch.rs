@@ -23,7 +23,7 @@ use kafka_protocol::messages::offset_fetch_response::{
 use kafka_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 
-use super::{shared_text, text};
+use super::{bounded, shared_text, text};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 use crate::error_code;
@@ -34,24 +34,32 @@ type Shown = (i64, i32, StrBytes, i16);
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    request: &OffsetFetchRequest,
+    request: OffsetFetchRequest,
 ) -> Staged<ApiResponse> {
-    let response = if context.version >= 8 {
-        let mut seen = BTreeSet::new();
-        let groups = request.groups.iter().map(|group| {
-            if seen.insert(&group.group_id) {
-                return one_of_many(broker, group, request.require_stable);
-            }
-            // Once is enough, and keeps the answer in proportion.
-            OffsetFetchResponseGroup::default()
-                .with_group_id(group.group_id.clone())
-                .with_error_code(ResponseError::InvalidRequest.code())
-        });
-        OffsetFetchResponse::default().with_groups(groups.collect())
-    } else {
-        single(broker, context.version, request)
-    };
-    Staged::Now(ApiResponse::OffsetFetch(Box::new(response)))
+    let version = context.version;
+    bounded(broker, context, move |broker| {
+        let response = if version >= 8 {
+            several(broker, &request)
+        } else {
+            single(broker, version, &request)
+        };
+        ApiResponse::OffsetFetch(Box::new(response.into()))
+    })
+}
+
+/// The answer of versions from 8 on, for several groups.
+fn several(broker: &Broker, request: &OffsetFetchRequest) -> OffsetFetchResponse {
+    let mut seen = BTreeSet::new();
+    let groups = request.groups.iter().map(|group| {
+        if seen.insert(&group.group_id) {
+            return one_of_many(broker, group, request.require_stable);
+        }
+        // Once is enough, and keeps the answer in proportion.
+        OffsetFetchResponseGroup::default()
+            .with_group_id(group.group_id.clone())
+            .with_error_code(ResponseError::InvalidRequest.code())
+    });
+    OffsetFetchResponse::default().with_groups(groups.collect())
 }
 
 /// The answer of versions up to 7, for one group.

@@ -19,6 +19,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use store_adapter::journal::JournalCounters;
 use store_adapter::store::StoreError;
+use store_adapter::volume::SyncCounters;
 
 use crate::api::{ApiResponse, api_table};
 use crate::txns::history::HistoryCounters;
@@ -51,13 +52,14 @@ pub struct Metrics {
     pub bytes_out: Counter,
     /// Bytes of requests in memory, in the units of the budget.
     pub inflight_bytes: Gauge,
-    /// Bytes of Fetch answers in memory.
+    /// Bytes of large answers in memory.
     pub answer_bytes: Gauge,
     /// What of the broker serves.
     pub condition: ConditionGauges,
     journal: Option<JournalMetrics>,
     offsets: OffsetMetrics,
     history: HistoryMetrics,
+    volume: VolumeMetrics,
 }
 
 /// What of the broker serves, brought up to date when it is shown.
@@ -185,6 +187,8 @@ pub struct Sources {
     pub offsets: Arc<OffsetCounters>,
     /// Of the history of transactions.
     pub history: Arc<HistoryCounters>,
+    /// Of the volume.
+    pub syncs: Arc<SyncCounters>,
 }
 
 impl Sources {
@@ -198,6 +202,30 @@ impl Sources {
             journal: None,
             offsets: Arc::default(),
             history: Arc::default(),
+            syncs: Arc::default(),
+        }
+    }
+}
+
+/// Copies of [`SyncCounters`], brought up to date when they are shown.
+#[derive(Debug)]
+struct VolumeMetrics {
+    source: Arc<SyncCounters>,
+    syncs: Family<[Label; 1], Counter>,
+}
+
+impl VolumeMetrics {
+    fn new(source: &Arc<SyncCounters>, r: &mut Registry) -> Self {
+        let syncs = Family::default();
+        r.register("volume_syncs", "Syncs of the volume", syncs.clone());
+        let source = Arc::clone(source);
+        Self { source, syncs }
+    }
+
+    fn refresh(&self) {
+        let SyncCounters { files, directories } = &*self.source;
+        for (kind, count) in [("file", files), ("directory", directories)] {
+            copy(count, &self.syncs.get_or_create_owned(&[("kind", kind)]));
         }
     }
 }
@@ -328,7 +356,7 @@ impl Metrics {
             answer_bytes: gauge(
                 r,
                 "responses_in_memory",
-                "Bytes of Fetch answers that are not written yet",
+                "Bytes of large answers that are not written yet",
                 Some(Unit::Bytes),
             ),
             condition: ConditionGauges::new(r),
@@ -351,6 +379,7 @@ impl Metrics {
             }),
             offsets: OffsetMetrics::new(&sources.offsets, r),
             history: HistoryMetrics::new(&sources.history, r),
+            volume: VolumeMetrics::new(&sources.syncs, r),
             apis,
             unknown_api,
             errors,
@@ -385,6 +414,7 @@ impl Metrics {
         }
         self.offsets.refresh();
         self.history.refresh();
+        self.volume.refresh();
         let mut text = String::new();
         text::encode(&mut text, &self.registry)?;
         Ok(text)
@@ -471,6 +501,7 @@ mod tests {
         journal.read_bytes.store(7, Ordering::Relaxed);
         sources.offsets.writes.store(5, Ordering::Relaxed);
         sources.history.dropped.store(6, Ordering::Relaxed);
+        sources.syncs.directories.store(7, Ordering::Relaxed);
         let denied = ApiVersionsResponse::default().with_error_code(35);
         metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
         metrics.count_errors(&ApiResponse::Metadata(Box::default()));
@@ -486,6 +517,7 @@ mod tests {
             "fencepost_journal_read_bytes_total 7",
             "fencepost_offset_writes_total 5",
             "fencepost_txn_history_lost_total{cause=\"queue\"} 6",
+            "fencepost_volume_syncs_total{kind=\"directory\"} 7",
             "# EOF",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");

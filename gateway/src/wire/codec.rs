@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::fetch::FetchReply;
 use super::header::malformed;
+use super::wide::Wide;
 use super::{fetch, guard, schema};
 use crate::api::{ApiRequest, ApiResponse, CloseReason};
 use crate::api_list;
@@ -46,6 +47,9 @@ impl EncodedReply {
 /// What can be the body of a response.
 trait Reply {
     fn encode(&self, version: i16, correlation_id: i32) -> anyhow::Result<EncodedReply>;
+
+    /// Bytes of the body.
+    fn body_len(&self, version: i16) -> anyhow::Result<usize>;
 }
 
 impl<T: Encodable + HeaderVersion> Reply for T {
@@ -63,12 +67,31 @@ impl<T: Encodable + HeaderVersion> Reply for T {
         segments.push(buffer.freeze());
         Ok(EncodedReply { segments })
     }
+
+    fn body_len(&self, version: i16) -> anyhow::Result<usize> {
+        self.compute_size(version)
+    }
+}
+
+impl<T: Reply> Reply for Wide<T> {
+    fn encode(&self, version: i16, correlation_id: i32) -> anyhow::Result<EncodedReply> {
+        self.body.encode(version, correlation_id)
+    }
+
+    fn body_len(&self, version: i16) -> anyhow::Result<usize> {
+        self.body.body_len(version)
+    }
 }
 
 impl Reply for FetchReply {
     fn encode(&self, version: i16, correlation_id: i32) -> anyhow::Result<EncodedReply> {
         let segments = fetch::encode(self, version, correlation_id)?;
         Ok(EncodedReply { segments })
+    }
+
+    fn body_len(&self, version: i16) -> anyhow::Result<usize> {
+        let segments = fetch::encode(self, version, 0)?;
+        Ok(segments.iter().map(Bytes::len).sum())
     }
 }
 
@@ -100,6 +123,14 @@ macro_rules! define_codec {
                     .map_err(|why| CloseReason::Malformed(format!("decoder: {why}"))),)*
                 _ => Err(CloseReason::UnsupportedKey(key)),
             }
+        }
+
+        /// Bytes of the body of a response; 0 if it does not fit `version`, which [`encode`] says.
+        pub fn body_len(response: &ApiResponse, version: i16) -> usize {
+            let len = match response {
+                $(ApiResponse::$name(body) => <$response as Reply>::body_len(body, version),)*
+            };
+            len.unwrap_or(0)
         }
 
         /// Encodes a response with its length and header in front. ApiVersions always has header

@@ -16,3 +16,4 @@ pub mod header;
 #[cfg(test)]
 mod samples;
 mod schema;
+pub mod wide;

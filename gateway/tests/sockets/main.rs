@@ -280,7 +280,9 @@ async fn a_slow_reader_gets_every_byte_and_a_stuck_one_is_closed() {
         // About 4 MB: more than the socket buffers hold.
         let name = StrBytes::from_string("c".repeat(4_000_000));
         ApiResponse::Metadata(Box::new(
-            MetadataResponse::default().with_cluster_id(Some(name)),
+            MetadataResponse::default()
+                .with_cluster_id(Some(name))
+                .into(),
         ))
     };
     let mut slow = kit.connect().await;

@@ -27,7 +27,7 @@ pub use block::block_on;
 pub use memory::MemoryVolume;
 pub use path::VolumePath;
 pub use posix::PosixVolume;
-pub use space::{Reserve, SpaceWatch};
+pub use space::{Reserve, SpaceWatch, SyncCounters};
 
 use crate::runtime::BoxFuture;
 

@@ -1,4 +1,5 @@
-//! Whether the volume is full, as those who write find out; said once when it begins and ends.
+//! Whether the volume is full, as those who write find out; said once when it begins and ends. Syncs
+//! are counted on the way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +49,15 @@ impl Reserve {
     }
 }
 
+/// Syncs that were asked of a watched volume.
+#[derive(Debug, Default)]
+pub struct SyncCounters {
+    /// Of files.
+    pub files: AtomicU64,
+    /// Of directories, those apart that making a directory needs.
+    pub directories: AtomicU64,
+}
+
 /// Whether a volume is full; clones share it.
 #[derive(Debug, Clone)]
 pub struct SpaceWatch(Arc<State>);
@@ -60,6 +70,7 @@ struct State {
     refused_ms: AtomicU64,
     volume: Arc<dyn Volume>,
     reserve: Reserve,
+    syncs: Arc<SyncCounters>,
 }
 
 impl SpaceWatch {
@@ -76,7 +87,13 @@ impl SpaceWatch {
             full: watch::Sender::new(false),
             refused_ms: AtomicU64::new(0),
             volume,
+            syncs: Arc::default(),
         }))
+    }
+
+    /// What goes through [`SpaceWatch::watched`] is counted here.
+    pub fn syncs(&self) -> &Arc<SyncCounters> {
+        &self.0.syncs
     }
 
     /// The volume, through which the watch sees what is refused. A failed reservation does not
@@ -203,6 +220,8 @@ impl Volume for Watched {
         self.0.step(self.inner().create_dir_all(dir))
     }
     fn sync_dir<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        let count = &self.0.syncs().directories;
+        count.fetch_add(1, Ordering::Relaxed);
         self.0.step(self.inner().sync_dir(dir))
     }
     fn space(&self) -> VolumeFuture<'_, Space> {
@@ -224,6 +243,7 @@ impl VolumeFile for WatchedFile {
         self.inner.read_at(offset, len)
     }
     fn sync_data(&self) -> VolumeFuture<'_, ()> {
+        self.watch.syncs().files.fetch_add(1, Ordering::Relaxed);
         self.watch.step(self.inner.sync_data())
     }
     fn allocate(&self, len: u64) -> VolumeFuture<'_, ()> {
@@ -259,5 +279,19 @@ mod tests {
         file.write_at(0, &large).await.unwrap();
         assert!(!*changes.wait_for(|full| !*full).await.unwrap());
         assert!(!watch.is_full());
+    }
+    #[tokio::test(flavor = "multi_thread")]
+    async fn syncs_are_counted_by_what_is_synced() {
+        let watch = SpaceWatch::new(&Env::real(), Arc::new(MemoryVolume::new()));
+        let volume = watch.watched();
+        let path = VolumePath::root().join("a");
+        let file = volume.create_new(&path).await.unwrap();
+        file.sync_data().await.unwrap();
+        let again = volume.open_write(&path).await.unwrap();
+        again.sync_data().await.unwrap();
+        volume.sync_dir(&VolumePath::root()).await.unwrap();
+        let SyncCounters { files, directories } = &**watch.syncs();
+        let counted = [files, directories].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counted, [2, 1]);
     }
 }

@@ -1,10 +1,18 @@
 //! What the rows ask of a broker besides load: topics made, counted and removed.
 
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::loadgen::Report;
-use crate::raw::{RawClient, ops};
+use crate::process::read_line;
+use crate::raw::{RawClient, group, ops};
+
+/// How long the load generator may take to prepare a run.
+const PREPARATION: Duration = Duration::from_mins(2);
 
 /// A blocking client.
 #[derive(Debug)]
@@ -49,6 +57,57 @@ impl Client {
         }
         Ok(())
     }
+
+    /// Awaits that the logs of the topic have `count` records and markers together, and nothing
+    /// that is undecided. Markers may be written behind the answer to a commit.
+    pub(super) fn expect_decided(&self, name: &str, partitions: i32, count: u64) -> Result<()> {
+        self.await_sum(name, count, async |client| {
+            let ends = ops::list_offsets(client, name, partitions, ops::LATEST).await?;
+            let stable = ops::stable_offsets(client, name, partitions).await?;
+            let decided = ends == stable;
+            Ok((ends.iter().map(|end| end.unsigned_abs()).sum(), decided))
+        })
+    }
+
+    /// Awaits that the committed offsets of `groups` in a topic are `count` together.
+    pub(super) fn expect_committed(
+        &self,
+        groups: &[String],
+        (topic, partitions): (&str, i32),
+        count: u64,
+    ) -> Result<()> {
+        self.await_sum(topic, count, async |client| {
+            let mut sum = 0;
+            for name in groups {
+                let offsets = group::committed(client, name, topic, partitions).await?;
+                let there = offsets.iter().filter(|offset| **offset >= 0);
+                sum += there.map(|offset| offset.unsigned_abs()).sum::<u64>();
+            }
+            Ok((sum, true))
+        })
+    }
+
+    /// Asks until the sum is `count` and complete, at most 200 times, 50 ms apart.
+    fn await_sum(
+        &self,
+        what: &str,
+        count: u64,
+        mut ask: impl AsyncFnMut(&mut RawClient) -> Result<(u64, bool)>,
+    ) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut client = RawClient::connect(&self.address).await?;
+            let mut pace = tokio::time::interval(Duration::from_millis(50));
+            let mut found = (0, false);
+            for _ in 0..200 {
+                pace.tick().await;
+                found = ask(&mut client).await?;
+                if found == (count, true) {
+                    return Ok(());
+                }
+            }
+            bail!("{what}: {count} were acknowledged, found {found:?}")
+        })
+    }
 }
 
 /// Runs the load generator in a process of its own, so that its processor time and memory are not
@@ -58,6 +117,32 @@ pub(super) fn loadgen(address: &str, command: &str) -> Result<Report> {
         .output()
         .with_context(|| format!("loadgen {command}"))?;
     read_report(command, &output)
+}
+
+/// The same with a step between the preparation and the load, whose outcome is returned too.
+pub(super) fn loadgen_after<T>(
+    address: &str,
+    command: &str,
+    ready: impl FnOnce() -> Result<T>,
+) -> Result<(T, Report)> {
+    let mut child = loadgen_command(address, command)?
+        .arg("--wait")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("loadgen {command}"))?;
+    let mut stdin = child.stdin.take().context("standard input")?;
+    let stdout = child.stdout.as_mut().context("standard output")?;
+    // Without that line it has failed, which its output tells better.
+    let between = match read_line(stdout, PREPARATION) {
+        Ok(_) => Some(ready()?),
+        Err(_) => None,
+    };
+    writeln!(stdin)?;
+    drop(stdin);
+    let report = read_report(command, &child.wait_with_output()?)?;
+    Ok((between.context("the load generator was not ready")?, report))
 }
 
 /// The command that [`loadgen`] runs.

@@ -16,11 +16,11 @@ use futures_util::future::try_join_all;
 use kafka_protocol::messages::{HeartbeatRequest, OffsetCommitRequest};
 use tokio::runtime::{Builder, Runtime};
 
-use super::results::{Case, KIB, MS, PER_SECOND, Results, US};
+use super::results::{Case, KIB, MS, PER_SECOND, Results, SECONDS, US};
 use super::subject::{Running, Subject};
 use super::{Args, progress};
 use crate::raw::{RawClient, group, ops};
-use crate::wallclock::now;
+use crate::wallclock::{now, poll_until};
 
 const TOPIC: &str = "groups";
 /// Partitions of the topic; a committing connection has one of its own.
@@ -37,12 +37,18 @@ const HEARTBEAT: Duration = Duration::from_millis(20);
 const MANY: (usize, usize) = (1_000, 10);
 /// Heartbeats that a connection may have unanswered.
 const BEATS_IN_FLIGHT: usize = 32;
+/// Groups with offsets, of the start.
+const STORED: usize = 10_000;
+/// Those of them that are asked after it.
+const ASKED: usize = 100;
+/// Connections that commit their offsets.
+const STORING: usize = 8;
 const SESSION_MS: i32 = 300_000;
 const REBALANCE_IN_PROGRESS: i16 = 27;
 const HEARTBEAT_VERSION: i16 = 3;
 
 /// Measures every case: commits and rebalances on one broker, many members on another, so that
-/// its memory has grown by nothing else.
+/// its memory has grown by nothing else, and a start on a third.
 pub(super) fn measure(
     args: &Args,
     subject: Subject,
@@ -83,7 +89,11 @@ pub(super) fn measure(
     let mut broker = Running::start(subject, dir)?;
     runtime.block_on(prepare(&broker.address()))?;
     let share = if args.quick { 20 } else { 1 };
-    many(&runtime, &mut broker, (MANY.0 / share, MANY.1), &mut add)
+    many(&runtime, &mut broker, (MANY.0 / share, MANY.1), &mut add)?;
+    drop(broker);
+    let mut broker = Running::start(subject, dir)?;
+    runtime.block_on(prepare(&broker.address()))?;
+    start(&runtime, &mut broker, STORED / share, &mut add)
 }
 
 /// Makes the topic, and what the broker needs before its first group.
@@ -286,6 +296,72 @@ async fn beat(
         heard(client).await?;
     }
     Ok(carried.len() * rounds)
+}
+
+/// From the process to its port, and to the answers about groups all over.
+fn start(
+    runtime: &Runtime,
+    broker: &mut Running,
+    count: usize,
+    add: &mut impl FnMut(String, &'static str, f64),
+) -> Result<()> {
+    progress(&format!("start with {count} groups"));
+    let address = broker.address();
+    let numbers: Vec<usize> = (0..count).collect();
+    let parts = numbers.chunks(count.div_ceil(STORING));
+    runtime.block_on(try_join_all(parts.map(|part| store(&address, part))))?;
+    broker.process().kill()?;
+    let begin = now();
+    broker.restart()?;
+    let port = now().duration_since(begin).as_secs_f64();
+    let asked: Vec<usize> = (0..count).step_by((count / ASKED).max(1)).collect();
+    let (mut known, mut last) = (0, None);
+    let ready = poll_until(Duration::from_mins(2), Duration::from_millis(2), || {
+        let rest = asked.get(known..).unwrap_or_default();
+        last = runtime.block_on(ask(&address, rest, &mut known)).err();
+        last.is_none()
+    });
+    if !ready {
+        bail!("no offsets after a start with {count} groups: {last:?}");
+    }
+    let all = now().duration_since(begin).as_secs_f64();
+    let what = format!("start after kill -9 with {count} groups");
+    add(format!("{what}: port open"), SECONDS, port);
+    add(format!("{what}: {ASKED} of them answered"), SECONDS, all);
+    Ok(())
+}
+
+/// Commits an offset of each group.
+async fn store(address: &str, groups: &[usize]) -> Result<()> {
+    let mut client = RawClient::connect(address).await?;
+    for part in groups.chunks(BEATS_IN_FLIGHT) {
+        for number in part {
+            let offsets = [(0, i64::try_from(*number)?)];
+            let name = format!("stored-{number}");
+            let request = group::commit_request(&name, ("", -1), TOPIC, &offsets);
+            client.send(&request, group::COMMIT_VERSION).await?;
+        }
+        for _ in part {
+            let version = group::COMMIT_VERSION;
+            let (_, answer) = client.receive::<OffsetCommitRequest>(version).await?;
+            let topic = answer.topics.first().context("no topic")?;
+            let first = topic.partitions.first().context("no partition")?;
+            ops::check(first.error_code, "OffsetCommit")?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks for the offset of each group in turn, and counts those that were told.
+async fn ask(address: &str, groups: &[usize], known: &mut usize) -> Result<()> {
+    let mut client = RawClient::connect(address).await?;
+    for number in groups {
+        let name = format!("stored-{number}");
+        let kept = group::committed(&mut client, &name, TOPIC, 1).await?;
+        ensure!(kept == [i64::try_from(*number)?], "{name}: kept {kept:?}");
+        *known += 1;
+    }
+    Ok(())
 }
 
 async fn heard(client: &mut RawClient) -> Result<()> {

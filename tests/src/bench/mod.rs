@@ -9,23 +9,28 @@
 
 mod client;
 mod disk;
+mod driver;
 mod groups;
+mod ids;
 mod machine;
 mod nullserver;
+mod parts;
 mod rdkafka;
 mod results;
 mod rows;
 mod stall;
 mod start;
 mod subject;
+mod transactions;
 
 use std::fs::{File, create_dir_all};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum as _};
 
+use self::parts::Part;
 use self::results::Results;
 use self::rows::Session;
 use self::subject::{Running, Subject};
@@ -34,7 +39,7 @@ use crate::loadgen;
 use crate::process::repository;
 
 /// Rows of the table that this command can measure.
-const ROWS: &[u8] = &[1, 2, 3, 4, 5, 6, 8, 12, 14, 16];
+const ROWS: &[u8] = &[1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16];
 
 /// Options of the benchmark.
 #[derive(Debug, Parser)]
@@ -63,7 +68,7 @@ pub struct Args {
     /// Where the brokers keep their data; must be on the disk that is meant.
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Also write the table into docs/performance.md.
+    /// Also write the rows that were measured into docs/performance.md; others stay as they are.
     #[arg(long)]
     pub write: bool,
     /// Row 12: also start with cold caches (drops the page cache of the whole machine).
@@ -123,85 +128,75 @@ fn benchmark(args: &Args) -> Result<String> {
     for run in 0..runs {
         for &subject in &args.subjects {
             progress(&format!("run {} of {runs}: {}", run + 1, subject.label()));
-            let broker = Running::start(subject, &dir)?;
-            let mut session = Session::new(args, broker, &mut results)?;
-            session.measure()?;
-            // The broker ends here: the next one has the machine to itself.
-            drop(session);
-            if args.rows.contains(&16) {
-                groups::measure(args, subject, &dir, &mut results)?;
-            }
-            if args.rows.contains(&12) {
-                start::measure(args, subject, &dir, &mut results)?;
-            }
+            session(args, subject, &dir, &mut results)?;
         }
         if args.rows.contains(&6) && ours {
             stall::measure(&dir, args.quick, &mut results)?;
         }
     }
-    let report = format!(
+    let body = format!(
         "{}\n{}\n{}",
         machine::describe(&dir)?,
         results.table(&args.subjects),
         command_line(args, runs)
     );
+    let part = Part::new(&args.rows, body)?;
     if args.write {
-        write_into_docs(&report)?;
+        write_into_docs(&part)?;
     }
-    Ok(report)
+    Ok(part.render())
+}
+
+/// Every row that was asked for, once; each group of rows has brokers of its own, which end before
+/// the next begins.
+fn session(args: &Args, subject: Subject, dir: &Path, results: &mut Results) -> Result<()> {
+    let wants = |rows: &[u8]| rows.iter().any(|row| args.rows.contains(row));
+    if wants(&[1, 2, 3, 4, 5, 6, 14]) {
+        let broker = Running::start(subject, dir)?;
+        Session::new(args, broker, results)?.measure()?;
+    }
+    if wants(&[9, 10, 11]) {
+        transactions::measure(args, subject, dir, results)?;
+    }
+    if wants(&[13]) {
+        ids::measure(args, subject, dir, results)?;
+    }
+    if wants(&[16]) {
+        groups::measure(args, subject, dir, results)?;
+    }
+    if wants(&[12, 14]) {
+        start::measure(args, subject, dir, results)?;
+    }
+    Ok(())
 }
 
 /// How to repeat this, and how many sessions there were.
 fn command_line(args: &Args, runs: usize) -> String {
     let rows: Vec<String> = args.rows.iter().map(u8::to_string).collect();
+    let subjects = args.subjects.iter().filter_map(Subject::to_possible_value);
+    let subjects: Vec<String> = subjects
+        .map(|subject| subject.get_name().to_owned())
+        .collect();
     let quick = if args.quick { " --quick" } else { "" };
     format!(
-        "Command: `cargo run --release -p tests --bin bench -- --rows {} --runs {runs}{quick}`. \
-         Cells are medians over {runs} alternating sessions, with least and most in brackets.\n",
-        rows.join(",")
+        "Command: `cargo run --release -p tests --bin bench -- --rows {} --subjects {} --runs \
+         {runs}{quick}`. Cells are medians over {runs} alternating sessions, with least and most \
+         in brackets.\n",
+        rows.join(","),
+        subjects.join(",")
     )
 }
 
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
-
-fn write_into_docs(report: &str) -> Result<()> {
+fn write_into_docs(part: &Part) -> Result<()> {
     let path = repository().join("docs/performance.md");
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let replaced = replace_section(&text, report)?;
-    File::create(&path)?.write_all(replaced.as_bytes())?;
+    let page = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let page = parts::add_to_page(&page, part)?;
+    File::create(&path)?.write_all(page.as_bytes())?;
     Ok(())
-}
-
-fn replace_section(text: &str, report: &str) -> Result<String> {
-    let (before, rest) = text
-        .split_once(BEGIN)
-        .with_context(|| format!("no {BEGIN}"))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("no {END}"))?;
-    Ok(format!("{before}{BEGIN}\n{report}{END}{after}"))
 }
 
 /// Says on standard error what is going on.
 #[allow(clippy::print_stderr, reason = "a command's own output")]
 fn progress(what: &str) {
     eprintln!("bench: {what}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_marked_section_is_replaced() {
-        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let new = replace_section(&text, "new\n").unwrap();
-        assert_eq!(new, format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
-        assert!(replace_section("no markers", "new").is_err());
-    }
-
-    #[test]
-    fn the_performance_page_has_the_markers() {
-        let page = std::fs::read_to_string(repository().join("docs/performance.md")).unwrap();
-        replace_section(&page, "x").unwrap();
-    }
 }

@@ -11,7 +11,7 @@ use super::progress;
 use crate::process::cache_dir;
 
 /// Version of the crate, which is that of the binding and that of librdkafka.
-const CRATE_VERSION: &str = "4.10.0+2.12.1";
+pub(super) const CRATE_VERSION: &str = "4.10.0+2.12.1";
 
 /// What one run of the tool measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -118,13 +118,22 @@ fn parse_rate(line: &str, before_bytes: &str, before_rate: &str) -> Option<Measu
     })
 }
 
-/// The tool, built by the first call in a cache (about three minutes of one core).
 fn tool() -> Result<PathBuf> {
+    Ok(tree()?.join("examples/rdkafka_performance"))
+}
+
+/// Where librdkafka's header and its static library are.
+pub(super) fn library() -> Result<PathBuf> {
+    Ok(tree()?.join("src"))
+}
+
+/// librdkafka with its tool, built by the first call in a cache (about three minutes of one core).
+fn tree() -> Result<PathBuf> {
     let home = cache_dir().join(format!("rdkafka-sys-{CRATE_VERSION}"));
     create_dir_all(&home).with_context(|| home.display().to_string())?;
     let lock = File::create(home.join("lock"))?;
     lock.lock().context("lock of the cache")?;
-    let built = home.join("librdkafka/examples/rdkafka_performance");
+    let tree = home.join("librdkafka");
     let complete = home.join("complete");
     if !complete.exists() {
         progress("building librdkafka's performance tool");
@@ -132,7 +141,6 @@ fn tool() -> Result<PathBuf> {
         shell(&home, "rm", &["-rf", "librdkafka"])?;
         let sources = sources.display().to_string();
         shell(&home, "cp", &["-r", &sources, "librdkafka"])?;
-        let tree = home.join("librdkafka");
         let features = ["gssapi", "ssl", "sasl", "curl", "zstd", "lz4-ext", "syslog"];
         let disabled: Vec<String> = features.iter().map(|f| format!("--disable-{f}")).collect();
         let disabled: Vec<&str> = disabled.iter().map(String::as_str).collect();
@@ -141,7 +149,7 @@ fn tool() -> Result<PathBuf> {
         shell(&tree, "make", &["-C", "examples", "rdkafka_performance"])?;
         File::create(&complete)?;
     }
-    Ok(built)
+    Ok(tree)
 }
 
 /// Has cargo fetch the crate through a package that is thrown away, and finds its sources.

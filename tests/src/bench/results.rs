@@ -31,6 +31,8 @@ pub(super) const SECONDS: &str = "s ↓";
 pub(super) const MIB: &str = "MiB ↓";
 /// A quotient.
 pub(super) const SHARE: &str = "ratio ↓";
+/// Syncs of files and directories.
+pub(super) const SYNCS: &str = "syncs ↓";
 /// Kibibytes.
 pub(super) const KIB: &str = "KiB ↓";
 

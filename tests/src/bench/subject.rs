@@ -128,6 +128,14 @@ impl Running {
         }
     }
 
+    /// Syncs of files and directories so far; `None` of a broker that does not count them.
+    pub(super) fn syncs(&self) -> Result<Option<u64>> {
+        match &self.broker {
+            Broker::Kafka(_) => Ok(None),
+            Broker::Gateway(gateway) => gateway.counter("fencepost_volume_syncs_total").map(Some),
+        }
+    }
+
     /// Starts it again on its data after it was killed or stopped; returns with the port open.
     pub(super) fn restart(&mut self) -> Result<()> {
         match &mut self.broker {

@@ -6,7 +6,7 @@ use std::process::{ChildStdin, Command};
 
 use anyhow::{Context as _, ensure};
 
-use crate::flights::child::{Running, Streams, java, need, with};
+use crate::flights::child::{Running, Streams, java, java_from, need, with};
 use crate::flights::clients::{LIBRDKAFKA_PATIENCE, rdkafka_program};
 use crate::flights::wall::Deadline;
 use crate::process::{cache_dir, repository};
@@ -29,6 +29,10 @@ pub enum Client {
     Kcat,
     /// The console consumer of Apache Kafka; commits by itself.
     JavaConsole,
+    /// Apache Kafka's consumer, which waits for the answer to each commit.
+    Java(&'static str),
+    /// The same with a group instance id.
+    JavaStatic(&'static str),
     /// franz-go.
     FranzGo(&'static str),
     /// kafka-python.
@@ -46,6 +50,8 @@ impl Client {
             Self::Rdkafka(_) => "rust-rdkafka",
             Self::Kcat => "kcat",
             Self::JavaConsole => "java-console",
+            Self::Java(_) => "java",
+            Self::JavaStatic(_) => "java-static",
             Self::FranzGo(_) => "franz-go",
             Self::KafkaPython(_) => "kafka-python",
             Self::Aiokafka(_) => "aiokafka",
@@ -63,7 +69,13 @@ impl Client {
         self != Self::Kcat
     }
 
-    fn command(self, broker: SocketAddr, topic: &str, group: &str) -> anyhow::Result<Command> {
+    /// `instance` is the number of a static member, which nobody else has at the time.
+    fn command(
+        self,
+        broker: SocketAddr,
+        (topic, group): (&str, &str),
+        instance: usize,
+    ) -> anyhow::Result<Command> {
         let broker = broker.to_string();
         let clients = cache_dir().join("clients");
         let python = |library: &str, strategy: &str| {
@@ -85,6 +97,15 @@ impl Client {
                 let args = ["group", &broker, topic, group, strategy];
                 Ok(with(Command::new(path), args))
             }
+            Self::Java(strategy) => {
+                let args = [&*broker, topic, group, strategy];
+                Ok(with(java_member()?, args))
+            }
+            Self::JavaStatic(strategy) => {
+                let instance = format!("instance-{instance}");
+                let args = [&*broker, topic, group, strategy, &*instance];
+                Ok(with(java_member()?, args))
+            }
             Self::KafkaPython(strategy) => python("kafka-python", strategy),
             Self::Aiokafka(strategy) => python("aiokafka", strategy),
             Self::Kafkajs => {
@@ -99,6 +120,17 @@ impl Client {
             Self::JavaConsole => java_console(&broker, topic, group),
         }
     }
+}
+
+/// The program of ours that is a member through Apache Kafka's consumer.
+///
+/// # Errors
+/// If it is not compiled.
+pub fn java_member() -> anyhow::Result<Command> {
+    let classes = cache_dir().join("clients").join("java");
+    let advice = "run scripts/setup-clients.sh java";
+    need(&classes.join("Member.class"), advice)?;
+    java_from(&classes, "Member")
 }
 
 fn kcat(broker: &str, topic: &str, group: &str) -> Command {
@@ -146,6 +178,8 @@ fn java_console(broker: &str, topic: &str, group: &str) -> anyhow::Result<Comman
 #[derive(Debug)]
 pub struct Member {
     client: Client,
+    /// Its number, where it is a static member.
+    pub instance: usize,
     running: Running,
     /// Closed, it tells a program of ours to leave.
     stdin: Option<ChildStdin>,
@@ -165,24 +199,25 @@ pub struct Gone {
 }
 
 impl Member {
-    /// Starts a member; `floor` is what is committed now.
+    /// Starts a member, the `number`th; `floor` is what is committed now.
     ///
     /// # Errors
     /// If what the client needs is not installed.
     pub fn start(
         client: Client,
-        number: usize,
+        (number, instance): (usize, usize),
         (broker, topic, group): (SocketAddr, &str, &str),
         floor: Vec<i64>,
         dir: &Path,
     ) -> anyhow::Result<Self> {
         let name = format!("member-{number}-{}", client.name());
         let output = dir.join(format!("{name}.out"));
-        let command = client.command(broker, topic, group)?;
+        let command = client.command(broker, (topic, group), instance)?;
         let mut running = Running::start(&name, command, Streams::Led(output.clone()), dir)?;
         let stdin = Some(running.take_stdin()?);
         Ok(Self {
             client,
+            instance,
             running,
             stdin,
             output,

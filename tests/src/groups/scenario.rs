@@ -223,7 +223,12 @@ impl Run<'_> {
         let client = clients[self.started % clients.len()];
         let target = (self.broker.address(), TOPIC, GROUP);
         let floor = self.committed.clone();
-        let member = Member::start(client, self.started, target, floor, self.dir)?;
+        // Of a static member that was killed, the next one takes the place.
+        let taken = |instance| self.members.iter().any(|m| m.instance == instance);
+        let instance = (0..=self.members.len()).find(|instance| !taken(*instance));
+        let instance = instance.context("every place is taken")?;
+        let numbers = (self.started, instance);
+        let member = Member::start(client, numbers, target, floor, self.dir)?;
         self.members.push(member);
         self.started += 1;
         Ok(())

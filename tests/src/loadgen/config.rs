@@ -14,6 +14,8 @@ pub enum Mode {
     Produce,
     /// Read batches back.
     Fetch,
+    /// Run transactions of one batch each.
+    Transact,
 }
 
 /// Where a fetching run begins.
@@ -27,6 +29,7 @@ pub enum StartAt {
 
 /// Options of the load generator; sizes are bytes, MB are 10^6 bytes.
 #[derive(Debug, Clone, Parser)]
+#[allow(clippy::struct_excessive_bools, reason = "flags")]
 #[command(
     name = "loadgen",
     about = "Load generator for anything that speaks Kafka's protocol"
@@ -38,7 +41,7 @@ pub struct Args {
     /// HOST:PORT of a broker; the one that leads the topic is used.
     #[arg(long, default_value = "127.0.0.1:9092")]
     pub bootstrap: String,
-    /// Topic; a producing run creates it unless it exists.
+    /// Topic; a run that writes creates it unless it exists.
     #[arg(long, default_value = "loadgen")]
     pub topic: String,
     /// Partitions of the topic.
@@ -101,6 +104,30 @@ pub struct Args {
     /// Fetch: check the CRC of every batch.
     #[arg(long)]
     pub verify: bool,
+    /// Transact: transactional ids, dealt out to the connections.
+    #[arg(long, default_value_t = 1)]
+    pub ids: usize,
+    /// Transact: the ids are this, a hyphen, and a number that grows by --id-step from 0 on.
+    #[arg(long, default_value = "loadgen")]
+    pub id_prefix: String,
+    /// Transact: see --id-prefix.
+    #[arg(long, default_value_t = 1)]
+    pub id_step: usize,
+    /// Transact: dialect, 1 or 2.
+    #[arg(long, default_value_t = 2)]
+    pub transaction_version: u8,
+    /// Transact: records of a transaction.
+    #[arg(long, default_value_t = 1)]
+    pub transaction_records: usize,
+    /// Transact: transactions per second of all ids together; without it, full speed.
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// Transact: ms before a request is sent again that was told to come again.
+    #[arg(long, default_value_t = 5)]
+    pub retry_ms: u64,
+    /// Print a line when everything is prepared, and begin at the next line of standard input.
+    #[arg(long)]
+    pub wait: bool,
     /// Give up when nothing at all arrives for this many seconds.
     #[arg(long, default_value_t = 30.0)]
     pub stall_seconds: f64,
@@ -112,6 +139,8 @@ const IN_FLIGHT_MAX: usize = 1_024;
 const BATCH_BYTES_MAX: usize = 128 * 1024 * 1024;
 const PARTITIONS_MAX: i32 = 100_000;
 const SECONDS_MAX: f64 = 86_400.0;
+const IDS_MAX: usize = 1_000_000;
+const RECORDS_MAX: usize = 100_000;
 
 impl Args {
     /// Refuses what can't be run; the error names the option and what it allows.
@@ -120,6 +149,16 @@ impl Args {
         within("--in-flight", self.in_flight, 1, IN_FLIGHT_MAX)?;
         within("--partitions", self.partitions, 1, PARTITIONS_MAX)?;
         within("--record-bytes", self.record_bytes, 1, BATCH_BYTES_MAX)?;
+        within("--ids", self.ids, 1, IDS_MAX)?;
+        within("--id-step", self.id_step, 1, IDS_MAX)?;
+        within("--transaction-version", self.transaction_version, 1, 2)?;
+        within(
+            "--transaction-records",
+            self.transaction_records,
+            1,
+            RECORDS_MAX,
+        )?;
+        within("--retry-ms", self.retry_ms, 1, 60_000)?;
         let least = HEADER_LEN + self.record_bytes + 16;
         within("--batch-bytes", self.batch_bytes, least, BATCH_BYTES_MAX)?;
         let partitions = usize::try_from(self.partitions)?;
@@ -144,6 +183,7 @@ impl Args {
         for (name, value) in [
             ("--seconds", self.seconds.unwrap_or(1.0)),
             ("--rate-mb", self.rate_mb.unwrap_or(1.0)),
+            ("--rate", self.rate.unwrap_or(1.0)),
             ("--stall-seconds", self.stall_seconds),
         ] {
             if !(value > 0.0 && value <= SECONDS_MAX) {
@@ -166,8 +206,17 @@ impl Args {
         if endless && !ends_at_latest {
             bail!("this run would never end: give --seconds or --bytes");
         }
-        if self.mode == Mode::Fetch && self.rate_mb.is_some() {
+        if self.mode != Mode::Produce && self.rate_mb.is_some() {
             bail!("--rate-mb is for produce");
+        }
+        if self.mode != Mode::Transact && self.rate.is_some() {
+            bail!("--rate is for transact");
+        }
+        if self.wait && (self.rate.is_some() || self.rate_mb.is_some()) {
+            bail!("--wait goes with full speed: what is due does not wait");
+        }
+        if self.mode == Mode::Transact && self.seconds.is_none() {
+            bail!("transact needs --seconds");
         }
         if self.bytes.is_some() && self.warmup_seconds > 0.0 {
             bail!("--warmup-seconds goes with --seconds, not with --bytes");

@@ -111,7 +111,7 @@ impl Producer {
 }
 
 /// The sequence after `records` more, which wraps to 0 behind 2^31 - 1.
-fn next_sequence(sequence: i32, records: i32) -> i32 {
+pub(super) fn next_sequence(sequence: i32, records: i32) -> i32 {
     sequence.wrapping_add(records) & i32::MAX
 }
 

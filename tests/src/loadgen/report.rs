@@ -19,6 +19,8 @@ const LATENCY_MAX_US: u64 = 600_000_000;
 pub(super) struct Tally {
     /// Bytes of batches asked for: sent when producing, received when fetching.
     pub(super) asked: u64,
+    /// Requests that were told to come again.
+    pub(super) retries: u64,
     measure_from: Instant,
     last: Instant,
     /// Bytes whose answer came within the measured span.
@@ -35,6 +37,7 @@ impl Tally {
             .map_err(|e| anyhow!("histogram: {e}"))?;
         Ok(Self {
             asked: 0,
+            retries: 0,
             measure_from,
             last: measure_from,
             bytes: 0,
@@ -72,6 +75,7 @@ impl Tally {
             records: self.records,
             all_records: self.all_records,
             requests: self.requests,
+            retries: self.retries,
             mb_per_second: per_second(self.bytes as f64 / 1e6),
             records_per_second: per_second(self.records as f64),
             latency_ms: Latency {
@@ -96,8 +100,11 @@ pub struct Report {
     pub records: u64,
     /// Records of the whole run, warm-up included.
     pub all_records: u64,
-    /// Requests answered.
+    /// Requests answered, or transactions committed.
     pub requests: u64,
+    /// Requests of the whole run that were told to come again: mostly because the transaction
+    /// before was not finished.
+    pub retries: u64,
     /// `bytes` over `seconds`, in 10^6 bytes.
     pub mb_per_second: f64,
     /// `records` over `seconds`.
@@ -106,6 +113,17 @@ pub struct Report {
     pub latency_ms: Latency,
     /// User and system time of this process over the whole run.
     pub client_cpu_seconds: f64,
+}
+
+impl Report {
+    /// `requests` over `seconds`.
+    pub fn requests_per_second(&self) -> f64 {
+        if self.seconds > 0.0 {
+            self.requests as f64 / self.seconds
+        } else {
+            0.0
+        }
+    }
 }
 
 /// Quantiles in milliseconds, to three digits.

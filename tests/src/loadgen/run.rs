@@ -5,6 +5,7 @@
     reason = "rates and quantiles are reported to few digits"
 )]
 
+use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,14 @@ use super::fetch::{Fetcher, Position};
 use super::produce::{Producer, Schedule};
 use super::report::{Report, Tally};
 use super::template::{Tail, Template};
+use super::transact::{Id, Plan, Transactor};
+use crate::raw::batch::Record;
+use crate::raw::txn::{self, Dialect};
 use crate::raw::{RawClient, ops};
 use crate::wallclock;
+
+/// Timeout of the generator's transactions.
+const TRANSACTION_TIMEOUT_MS: i32 = 60_000;
 
 /// Runs what `args` ask for. Blocks; any error of the broker is an error of the run.
 pub fn run(args: &Args) -> Result<Report> {
@@ -32,6 +39,11 @@ pub fn run(args: &Args) -> Result<Report> {
             let mut peers = producers(args, &leader, &identities)?;
             measure(args, &mut peers)
         }
+        Mode::Transact => {
+            let prepared = runtime.block_on(prepare_transact(args))?;
+            let mut peers = transactors(args, prepared)?;
+            measure(args, &mut peers)
+        }
         Mode::Fetch => {
             let (leader, positions) = runtime.block_on(prepare_fetch(args))?;
             let mut peers = fetchers(args, &leader, &positions)?;
@@ -41,6 +53,11 @@ pub fn run(args: &Args) -> Result<Report> {
 }
 
 fn measure<P: Peer>(args: &Args, peers: &mut [P]) -> Result<Report> {
+    if args.wait {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "ready").and_then(|()| out.flush())?;
+        std::io::stdin().lock().read_line(&mut String::new())?;
+    }
     let begin = wallclock::now();
     let measure_from = begin + Duration::from_secs_f64(args.warmup_seconds);
     let span = Span {
@@ -69,6 +86,18 @@ fn cpu_seconds() -> f64 {
 
 /// Address of the leader, and one producer id and epoch per connection.
 async fn prepare_produce(args: &Args) -> Result<(String, Vec<Option<(i64, i16)>>)> {
+    let (mut client, leader) = prepare_topic(args).await?;
+    let mut identities = vec![None; args.connections];
+    if !args.no_idempotence {
+        for identity in &mut identities {
+            *identity = Some(ops::init_producer_id(&mut client).await?);
+        }
+    }
+    Ok((leader, identities))
+}
+
+/// A connection, and the address of the topic's leader.
+async fn prepare_topic(args: &Args) -> Result<(RawClient, String)> {
     let mut client = RawClient::connect(&args.bootstrap).await?;
     let found = ops::metadata(&mut client, &args.topic).await?;
     let code = found.topics.first().map_or(0, |topic| topic.error_code);
@@ -78,13 +107,62 @@ async fn prepare_produce(args: &Args) -> Result<(String, Vec<Option<(i64, i16)>>
     } else {
         ops::await_topic(&mut client, &args.topic, args.partitions).await?
     };
-    let mut identities = vec![None; args.connections];
-    if !args.no_idempotence {
-        for identity in &mut identities {
-            *identity = Some(ops::init_producer_id(&mut client).await?);
-        }
+    Ok((client, ops::sole_leader(&metadata)?))
+}
+
+/// Address of the leader, which is also taken for the coordinator of every id, and the ids with
+/// their sessions.
+async fn prepare_transact(args: &Args) -> Result<(String, Vec<(String, txn::Session)>)> {
+    let (mut client, leader) = prepare_topic(args).await?;
+    let numbers = (0..args.ids).map(|index| index * args.id_step);
+    let ids: Vec<String> = numbers
+        .map(|number| format!("{}-{number}", args.id_prefix))
+        .collect();
+    txn::await_coordinator(&mut client, &args.id_prefix).await?;
+    let sessions = txn::begin_all(&mut client, &ids, TRANSACTION_TIMEOUT_MS).await?;
+    Ok((leader, ids.into_iter().zip(sessions).collect()))
+}
+
+fn transactors(
+    args: &Args,
+    (leader, ids): (String, Vec<(String, txn::Session)>),
+) -> Result<Vec<Transactor>> {
+    let mut random = fastrand::Rng::with_seed(0x5EED);
+    let records = (0..args.transaction_records).map(|_| {
+        let mut value = vec![0; args.record_bytes];
+        random.fill(&mut value);
+        Record::value(value)
+    });
+    let plan = Arc::new(Plan {
+        topic: args.topic.clone(),
+        dialect: if args.transaction_version == 1 {
+            Dialect::V1
+        } else {
+            Dialect::V2
+        },
+        records: records.collect(),
+        retry: Duration::from_millis(args.retry_ms),
+    });
+    let count = ids.len();
+    let interval = args
+        .rate
+        .map(|rate| Duration::from_secs_f64(count as f64 / rate));
+    let begin = wallclock::now();
+    let mut dealt: Vec<Vec<Id>> = Vec::new();
+    dealt.resize_with(args.connections.min(count), Vec::new);
+    let connections = dealt.len();
+    for (index, (name, session)) in ids.into_iter().enumerate() {
+        let share = index as f64 / count as f64;
+        let schedule = interval.map(|interval| Schedule {
+            next: begin + interval.mul_f64(share),
+            interval,
+        });
+        let partition = i32::try_from(index)? % args.partitions;
+        let id = Id::new(name, session, partition, begin, schedule);
+        dealt[index % connections].push(id);
     }
-    Ok((ops::sole_leader(&metadata)?, identities))
+    let connect = |ids| Transactor::connect(&leader, Arc::clone(&plan), ids);
+    dealt.into_iter().map(connect).collect()
 }
 
 fn producers(

@@ -4,6 +4,7 @@
 //! The jars are fetched once with `mvn` into the cache. A node has its own temporary data
 //! directory and free ports on 127.0.0.1, and is killed when its handle is dropped.
 
+pub mod apis;
 mod install;
 
 use std::fs::File;

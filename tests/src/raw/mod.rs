@@ -9,6 +9,7 @@ pub mod batch;
 mod codec;
 pub mod group;
 pub mod ops;
+pub mod txn;
 
 use std::time::Duration;
 

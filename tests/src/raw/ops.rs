@@ -181,6 +181,25 @@ pub async fn list_offsets(
     partitions: i32,
     timestamp: i64,
 ) -> Result<Vec<i64>> {
+    offsets_as(client, name, partitions, timestamp, 0).await
+}
+
+/// The last stable offset of each partition `0..partitions`.
+pub async fn stable_offsets(
+    client: &mut RawClient,
+    name: &str,
+    partitions: i32,
+) -> Result<Vec<i64>> {
+    offsets_as(client, name, partitions, LATEST, 1).await
+}
+
+async fn offsets_as(
+    client: &mut RawClient,
+    name: &str,
+    partitions: i32,
+    timestamp: i64,
+    isolation_level: i8,
+) -> Result<Vec<i64>> {
     let wanted = (0..partitions).map(|index| {
         ListOffsetsPartition::default()
             .with_partition_index(index)
@@ -192,6 +211,7 @@ pub async fn list_offsets(
         .with_partitions(wanted.collect());
     let request = ListOffsetsRequest::default()
         .with_replica_id(BrokerId(-1))
+        .with_isolation_level(isolation_level)
         .with_topics(vec![topic]);
     let response = client.call(&request, 7).await?;
     let topic = response

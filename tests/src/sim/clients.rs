@@ -149,7 +149,7 @@ impl Client {
             .with_allow_auto_topic_creation(create);
         let request = ApiRequest::Metadata(Box::new(request));
         match self.ask(connection, request, 12).await {
-            Some(ApiResponse::Metadata(answer)) => Some(answer.topics),
+            Some(ApiResponse::Metadata(answer)) => Some(answer.body.topics),
             _ => None,
         }
     }

@@ -187,7 +187,8 @@ impl Plan {
         let index = usize::try_from(seed % THEMES.len() as u64).unwrap_or(0);
         let (theme, mode) = THEMES[index];
         let is = |one: Theme| theme == one;
-        let troubled = is(Theme::Disk) || (is(Theme::Mixed) && rng.bool());
+        let at_times = is(Theme::Mixed) || is(Theme::Pair);
+        let troubled = is(Theme::Disk) || (at_times && rng.bool());
         let acts = acts(theme, &mut rng);
         let plan = Self {
             mode,
@@ -268,7 +269,6 @@ impl Plan {
             ids: 0,
             committers: 0,
             members: 0,
-            stale: false,
             retention: None,
             txn_ids: rng.u32(2..=3),
             txns: rng.u32(8..=20),

@@ -1,6 +1,6 @@
-//! Kafka's `kafka-transactions`, `fencepost txn` and the HTTP API, asked about the same broker: they
-//! say the same of what is open, prepared, hanging, aborted, timed out and forgotten, and each sees
-//! what another one ends.
+//! Kafka's `kafka-transactions`, `fencepost txn` and the HTTP API, asked about the same broker:
+//! they say the same of what is open, prepared, hanging, aborted, timed out and forgotten, and each
+//! sees what another one ends.
 
 use std::sync::Arc;
 
@@ -432,8 +432,7 @@ async fn the_command_looks_again_before_it_says_that_something_hangs() {
     let proxy = tokio::spawn(proxy);
     let find = tokio::task::spawn_blocking(move || ours(&address, FIND).unwrap());
     asked.notified().await;
-    // It has seen the open transaction, and now asks whose it is. That one ends, and the id is in
-    // another one elsewhere.
+    // It has seen the open transaction, and now asks whose it is. That one ends.
     let txns = site.0.broker().txns();
     txns.end_txn("tx", &end(session, true)).await.unwrap();
     go_on.notify_one();

@@ -3,4 +3,5 @@
 //! Needs `scripts/setup-clients.sh` and `--features clients-c`; what is missing fails.
 
 mod members;
+mod newer;
 mod tools;

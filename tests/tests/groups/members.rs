@@ -74,6 +74,17 @@ fn java_console() -> anyhow::Result<()> {
     pass(&[Client::JavaConsole], KILLS)
 }
 
+/// A consumer that waits for its commits ends by an error that it does not know.
+#[test]
+fn java_cooperative_sticky() -> anyhow::Result<()> {
+    pass(&[Client::Java("cooperative-sticky")], KILLS)
+}
+
+#[test]
+fn java_static_members() -> anyhow::Result<()> {
+    pass(&[Client::JavaStatic("range")], KILLS)
+}
+
 #[test]
 fn franz_go_cooperative_sticky() -> anyhow::Result<()> {
     pass(&[Client::FranzGo("cooperative-sticky")], KILLS)
@@ -93,6 +104,11 @@ fn franz_go_and_librdkafka_range() -> anyhow::Result<()> {
 #[test]
 fn kafka_python_range() -> anyhow::Result<()> {
     pass(&[Client::KafkaPython("range")], KILLS)
+}
+
+#[test]
+fn kafka_python_sticky() -> anyhow::Result<()> {
+    pass(&[Client::KafkaPython("sticky")], KILLS)
 }
 
 #[test]

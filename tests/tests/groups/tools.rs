@@ -374,6 +374,76 @@ fn resets_agree(bench: &Bench, dir: &Path) {
     reset_agrees(bench, &all, &["--to-current"], Who::Ours, &[4, 0, 10]);
 }
 
+/// The rows of a plan of several groups are the same; nothing is done.
+fn plans_agree(bench: &Bench, groups: &[&str], rest: &[&str]) -> Vec<Vec<String>> {
+    let named = groups.iter().flat_map(|group| ["--group", group]);
+    let named: Vec<&str> = named.collect();
+    let theirs = bench.java(&[&["--reset-offsets"], &named[..], rest, &["--dry-run"]].concat());
+    let ours = bench.ours(&[&["reset-offsets"], groups, rest].concat());
+    let theirs = cells(&theirs, &["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]);
+    let keys = ["group", "topic", "partition", "newOffset"];
+    assert_eq!(theirs, fields(&ours, &keys), "{groups:?} {rest:?}");
+    theirs
+}
+
+/// Plans of several groups, of what is committed alone, and as files.
+fn plans_of_groups_agree(bench: &Bench, dir: &Path) {
+    // One partition of one, three of the other.
+    let both = ["idle", "spare"];
+    let latest = plans_agree(bench, &both, &["--all-topics", "--to-latest"]);
+    assert_eq!(latest.len(), 4, "{latest:?}");
+    plans_agree(bench, &both, &["--topic", "orders:0", "--to-earliest"]);
+    // Beyond the end of the log.
+    bench.raw(async |client| {
+        let commit = group::commit(client, "spare", ("", -1), TOPIC, &[(0, 15)]);
+        commit.await.unwrap();
+    });
+    let current = plans_agree(bench, &["spare"], &["--topic", TOPIC, "--to-current"]);
+    assert_eq!(current[0], ["spare", TOPIC, "0", "15"]);
+    let names = ["PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LAG"];
+    let keys = ["partition", "leaderEpoch", "currentOffset", "lag"];
+    let theirs = cells(
+        &bench.java(&["--describe", "--group", "spare", "--offsets", "--verbose"]),
+        &names,
+    );
+    let ours = bench.ours(&["describe", "spare", "--offsets", "--verbose"]);
+    assert_eq!(theirs, fields(&ours, &keys));
+    assert_eq!(theirs[0].last().unwrap(), "-5");
+    let (text, _) = bench.ours_output(&["describe", "spare", "--verbose"], true);
+    assert_eq!(cells(&table(&text), &names), theirs);
+
+    let lines = |text: &str| {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let plan = ["--all-topics", "--to-current", "--export"];
+    for groups in [&["idle"][..], &both] {
+        let named: Vec<&str> = groups.iter().flat_map(|g| ["--group", g]).collect();
+        let theirs = bench.java_output(&[&["--reset-offsets"], &named[..], &plan].concat());
+        let (ours, _) = bench.ours_output(&[&["reset-offsets"], groups, &plan].concat(), true);
+        assert_eq!(lines(&ours), lines(&theirs), "{groups:?}");
+        let file = dir.join("exported.csv");
+        std::fs::write(&file, theirs).unwrap();
+        plans_agree(bench, groups, &["--from-file", file.to_str().unwrap()]);
+    }
+    let (_, refused) = bench.ours_output(&["list", "--state", "Stabel"], false);
+    assert!(refused.contains("CompletingRebalance"), "{refused}");
+    // Of several, the ones that are there are shown and moved.
+    let rest = ["--all-topics", "--to-earliest", "--format", "json"];
+    let (out, why) = bench.ours_output(
+        &[&["reset-offsets", "busy", "idle"][..], &rest].concat(),
+        false,
+    );
+    assert!(why.contains("busy is in state Stable"), "{why}");
+    let moved: Vec<Value> = serde_json::from_str(&out).unwrap();
+    assert_eq!(moved.len(), 3, "{out}");
+    let (out, why) = bench.ours_output(&["describe", "nobody", "idle"], false);
+    assert!(why.contains("nobody does not exist"), "{why}");
+    assert_eq!(table(&out).len(), 3, "{out}");
+}
+
 /// The form that both commands read, in UTC: `YYYY-MM-DDTHH:mm:SS.sss`.
 fn datetime(ms: i64) -> String {
     let (day, of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
@@ -413,6 +483,14 @@ fn deletions_agree(bench: &Bench) {
     assert_eq!(bench.committed("idle")[1], -1);
     let left = fields(&bench.ours(&["describe", "idle"]), &["partition"]);
     assert_eq!(left, [["0"], ["2"]]);
+    let deleted = bench.ours(&["delete-offsets", "idle", "--topic", "orders:0,2"]);
+    let keys = ["topic", "partition", "deleted"];
+    let expected = [[TOPIC, "0", "true"], [TOPIC, "2", "true"]];
+    assert_eq!(fields(&deleted, &keys), expected);
+    assert_eq!(bench.committed("idle"), [-1, -1, -1]);
+    let subscribed = ["delete-offsets", "busy", "--topic", "orders:0"];
+    let (out, refused) = bench.ours_output(&subscribed, false);
+    assert!(refused.contains("(86)") && out.contains("false"), "{out}");
 
     let text = bench.java_output(&["--delete", "--group", "busy"]);
     assert!(text.contains("GroupNotEmptyException"), "{text}");
@@ -424,8 +502,13 @@ fn deletions_agree(bench: &Bench) {
     let text = bench.java_output(&["--delete", "--group", "idle"]);
     assert!(text.contains("successful"), "{text}");
     assert_eq!(bench.committed("idle"), [-1, -1, -1]);
-    let deleted = bench.ours(&["delete", "spare"]);
-    assert_eq!(fields(&deleted, &["group", "deleted"]), [["spare", "true"]]);
+    // One that can't be deleted does not keep the others.
+    let many = ["delete", "busy", "spare", "nobody", "--format", "json"];
+    let (out, refused) = bench.ours_output(&many, false);
+    assert!(refused.contains("(68)"), "{refused}");
+    let deleted: Vec<Value> = serde_json::from_str(&out).unwrap();
+    let expected = [["busy", "false"], ["nobody", "false"], ["spare", "true"]];
+    assert_eq!(fields(&deleted, &["group", "deleted"]), expected);
     let left = cells(&bench.java(&["--list", "--state"]), &["GROUP"]);
     assert_eq!(left, [["busy"]]);
     assert_eq!(fields(&bench.ours(&["list"]), &["group"]), [["busy"]]);
@@ -443,6 +526,7 @@ fn kafka_consumer_groups_agrees_with_fencepost_group() {
     let joined = bench.fill();
     facts_agree(&bench, &joined);
     resets_agree(&bench, dir.path());
+    plans_of_groups_agree(&bench, dir.path());
     deletions_agree(&bench);
 }
 
@@ -463,5 +547,7 @@ fn fencepost_group_is_a_client_of_apache_kafka() {
     reset_agrees(&bench, &all, &["--to-offset", "7"], Who::Ours, &[7, 7, 7]);
     let shift = ["--shift-by", "-2"];
     reset_agrees(&bench, &["--all-topics"], &shift, Who::Ours, &[5, 5, 5]);
+    let dir = tempfile::tempdir().unwrap();
+    plans_of_groups_agree(&bench, dir.path());
     deletions_agree(&bench);
 }

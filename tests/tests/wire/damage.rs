@@ -9,7 +9,9 @@ use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
-use kafka_protocol::messages::{GroupId, OffsetCommitRequest, OffsetFetchRequest};
+use kafka_protocol::messages::{
+    GroupId, InitProducerIdRequest, OffsetCommitRequest, OffsetFetchRequest,
+};
 use tests::raw::batch::Record;
 use tests::raw::{RawClient, group, ops};
 
@@ -250,28 +252,206 @@ async fn a_volume_of_another_cluster_is_refused() {
     assert_eq!(end_of(&mut target.connect().await, "remembered").await, 1);
 }
 
+/// Whether the only shard is offline, as people and clients see it; `path` is why.
+async fn is_offline(target: &Target, topic: &str, path: &str) {
+    let mut client = target.connect().await;
+    assert_eq!(produced(&mut client, topic).await, 56);
+    let fetched = client.call(&fetch_request(topic, &[(0, 0)]), 12).await;
+    assert_eq!(partitions(&fetched.unwrap())[0].error_code, 56);
+    let ready = target.admin("/readyz");
+    assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
+    assert!(ready.contains(path), "{path} is not named in: {ready}");
+    assert_eq!(counter(target, "fencepost_shards_offline "), 1);
+    target.gateway(|gateway, _| {
+        let log = gateway.log().unwrap();
+        assert!(log.contains(path), "{path} is not named in:\n{log}");
+        assert!(!log.contains("panicked"), "{log}");
+    });
+}
+
 #[tokio::test]
-async fn a_journal_file_that_is_gone_after_a_kill_is_refused_by_name() {
+async fn a_journal_file_that_is_gone_after_a_kill_takes_its_shard_offline() {
     if on_kafka() {
         return;
     }
     let target = Target::start(&[]);
     let mut client = target.with_topic("acknowledged", 1).await;
     assert_eq!(produce(&mut client, "acknowledged", plain(1)).await, (0, 0));
-    let refused = target.gateway(|gateway, data_dir| {
-        gateway.process().kill().unwrap();
-        let file = journals(&data_dir).pop().unwrap();
-        let kept = file.with_extension("kept");
+    let (mut file, mut kept) = (PathBuf::new(), PathBuf::new());
+    harmed(&target, |data_dir| {
+        file = journals(data_dir).pop().unwrap();
+        kept = file.with_extension("kept");
         fs::rename(&file, &kept).unwrap();
-        let refused = format!("{:#}", gateway.restart().unwrap_err());
-        let name = file.file_name().unwrap().to_str().unwrap();
-        assert!(refused.contains(name), "{name} is not named in: {refused}");
-        fs::rename(&kept, &file).unwrap();
-        gateway.restart().unwrap();
-        refused
     });
-    assert!(refused.contains("missing"), "{refused}");
+    let name = file.file_name().unwrap().to_str().unwrap();
+    is_offline(&target, "acknowledged", name).await;
+    harmed(&target, |_| fs::rename(&kept, &file).unwrap());
     assert_eq!(end_of(&mut target.connect().await, "acknowledged").await, 1);
+}
+
+/// The bytes of the copies in quarantine whose name has `part` in it.
+fn copies(data_dir: &Path, part: &str) -> Vec<Vec<u8>> {
+    let Ok(dir) = fs::read_dir(data_dir.join("__cluster/quarantine")) else {
+        return Vec::new();
+    };
+    let files = dir.map(|entry| entry.unwrap());
+    let of = files.filter(|entry| entry.file_name().to_string_lossy().contains(part));
+    of.map(|entry| fs::read(entry.path()).unwrap()).collect()
+}
+
+/// Ways in which a file can be damaged: garbage, nothing, and half of it.
+const HARMS: [&str; 3] = ["garbage", "empty", "half"];
+
+/// Damages a file, and returns what it holds then.
+fn harm(path: &Path, how: &str) -> Vec<u8> {
+    let whole = fs::read(path).unwrap();
+    let harmed = match how {
+        "garbage" => b"{\"later\": no json".to_vec(),
+        "empty" => Vec::new(),
+        _ => whole[..whole.len() / 2].to_vec(),
+    };
+    overwrite(path, &harmed);
+    harmed
+}
+
+#[tokio::test]
+async fn a_damaged_json_file_of_a_shard_takes_it_offline_and_is_kept() {
+    if on_kafka() {
+        return;
+    }
+    for name in ["seals.json", "newest.json"] {
+        for how in HARMS {
+            let target = Target::start(&[]);
+            let mut client = target.with_topic("sealed", 1).await;
+            assert_eq!(produce(&mut client, "sealed", plain(1)).await, (0, 0));
+            // Files of an earlier process are sealed.
+            target.kill_and_restart();
+            let path = format!("__store/shard-0/{name}");
+            let (mut whole, mut harmed_bytes) = (Vec::new(), Vec::new());
+            harmed(&target, |data_dir| {
+                whole = fs::read(data_dir.join(&path)).unwrap();
+                harmed_bytes = harm(&data_dir.join(&path), how);
+            });
+            is_offline(&target, "sealed", &path).await;
+            assert_eq!(counter(&target, "fencepost_damaged_files "), 1);
+            target.gateway(|_, data_dir| {
+                let kept = fs::read(data_dir.join(&path)).unwrap();
+                assert_eq!(kept, harmed_bytes, "{name}, {how}");
+                let copy = (how != "empty").then(|| harmed_bytes.clone());
+                assert_eq!(copies(&data_dir, name), Vec::from_iter(copy));
+            });
+            harmed(&target, |data_dir| overwrite(&data_dir.join(&path), &whole));
+            still_works(&mut target.connect().await, "sealed").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn damaged_producer_ids_are_not_given_out_and_nothing_else_stops() {
+    if on_kafka() {
+        return;
+    }
+    for how in HARMS {
+        let target = Target::start(&[]);
+        let mut client = target.with_topic("numbered", 1).await;
+        let (id, epoch) = ops::init_producer_id(&mut client).await.unwrap();
+        let sent = produce(&mut client, "numbered", P(id, epoch, 0, 1).batch()).await;
+        assert_eq!(sent, (0, 0));
+        let (mut path, mut harmed_bytes) = (PathBuf::new(), Vec::new());
+        harmed(&target, |data_dir| {
+            let dir = data_dir.join("__cluster/producer_ids");
+            let files = fs::read_dir(dir)
+                .unwrap()
+                .map(|entry| entry.unwrap().path());
+            path = files.last().unwrap();
+            harmed_bytes = harm(&path, how);
+        });
+        let mut client = target.connect().await;
+        let request = InitProducerIdRequest::default().with_transactional_id(None);
+        let refused = client.call(&request, 4).await.unwrap();
+        assert_eq!(
+            (refused.error_code, refused.producer_id.0),
+            (14, -1),
+            "{how}"
+        );
+        // Who has an id goes on, and so do all others.
+        let sent = produce(&mut client, "numbered", P(id, epoch, 1, 1).batch()).await;
+        assert_eq!(sent, (0, 1));
+        still_works(&mut client, "numbered").await;
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(target.admin("/readyz").contains(name));
+        assert_eq!(counter(&target, "fencepost_damaged_files "), 1);
+        target.gateway(|gateway, data_dir| {
+            assert_eq!(fs::read(&path).unwrap(), harmed_bytes, "{how}: kept");
+            let copy = (how != "empty").then(|| harmed_bytes.clone());
+            assert_eq!(copies(&data_dir, name), Vec::from_iter(copy), "{how}");
+            let log = gateway.log().unwrap();
+            assert!(log.contains(name), "{how}: {log}");
+            assert!(!log.contains("panicked"), "{how}: {log}");
+        });
+    }
+}
+
+/// The log holds all that is in these files: they count as none, and are written anew.
+#[tokio::test]
+async fn damaged_snapshots_and_manifests_cost_nothing_but_a_replay() {
+    if on_kafka() {
+        return;
+    }
+    let files = [
+        "manifest.json",
+        "producer-state.snapshot",
+        "txn-index.snapshot",
+    ];
+    for how in HARMS {
+        let target = Target::start(&[]);
+        let mut client = target.with_topic("snapped", 1).await;
+        ops::create_topic(&mut client, "other", 1, &[])
+            .await
+            .unwrap();
+        for sequence in 0..4 {
+            let sent = produce(&mut client, "snapped", P(7, 0, sequence, 1).batch()).await;
+            assert_eq!(sent, (0, i64::from(sequence)));
+        }
+        let mut left = Vec::new();
+        target.gateway(|gateway, data_dir| {
+            // An orderly stop writes all three.
+            assert!(gateway.stop().unwrap().success());
+            for file in files {
+                let path = data_dir.join("snapped/0").join(file);
+                left.push((file, harm(&path, how)));
+            }
+            gateway.restart().unwrap();
+        });
+        let mut client = target.connect().await;
+        still_works(&mut client, "other").await;
+        for (sequence, offset) in [(0, 0), (3, 3), (4, 4)] {
+            let sent = produce(&mut client, "snapped", P(7, 0, sequence, 1).batch()).await;
+            assert_eq!(sent, (0, offset), "{how}: sequence {sequence}");
+        }
+        let skipped = produce(&mut client, "snapped", P(7, 0, 9, 1).batch()).await;
+        assert_eq!(skipped.0, 45, "{how}");
+        // An empty file is how other writers say that there is no snapshot.
+        let damaged = if how == "empty" { 0 } else { 3 };
+        assert_eq!(counter(&target, "fencepost_damaged_files "), damaged);
+        target.gateway(|gateway, data_dir| {
+            assert!(gateway.stop().unwrap().success());
+            let log = gateway.log().unwrap();
+            for (file, harmed_bytes) in &left {
+                let path = data_dir.join("snapped/0").join(file);
+                assert_ne!(&fs::read(path).unwrap(), harmed_bytes, "{how}: {file}");
+                let said = log.contains(&format!("snapped/0/{file}"));
+                assert_eq!(said, damaged > 0, "{how}: {file}: {log}");
+                let copy = (damaged > 0).then(|| harmed_bytes.clone());
+                assert_eq!(copies(&data_dir, file), Vec::from_iter(copy), "{how}");
+            }
+            gateway.restart().unwrap();
+        });
+        assert_eq!(counter(&target, "fencepost_damaged_files "), 0, "{how}");
+        let mut client = target.connect().await;
+        let sent = produce(&mut client, "snapped", P(7, 0, 4, 1).batch()).await;
+        assert_eq!(sent, (0, 4), "{how}");
+    }
 }
 
 /// Some clients look at the partitions only, and begin from the start where one has no offset.

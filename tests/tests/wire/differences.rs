@@ -74,6 +74,11 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "records that were deleted stay deleted; Kafka writes the log's start down once a minute",
     ),
     (
+        "membership-in-memory",
+        "who was a member before a crash is told 25 and joins again: membership is in memory \
+         (design, groups); Kafka reads the members of a generation from its log",
+    ),
+    (
         "negative-byte-limits",
         "read as 0, so that the first batch comes; Kafka answers -1",
     ),
@@ -100,6 +105,15 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          would read everything again; Kafka names no partition from v2 on",
     ),
     (
+        "offset-fetch-group-twice",
+        "42 for a group that the same request names before: once is enough, and keeps the answer \
+         in proportion; Kafka answers each",
+    ),
+    (
+        "offset-fetch-partition-twice",
+        "answered once, so that an answer is never larger than what is stored; Kafka answers each",
+    ),
+    (
         "producer-fields",
         "87 for a producer id, epoch and transactional bit that contradict each other; Kafka \
          appends them unchecked",
@@ -111,7 +125,8 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "replication-factor",
-        "accepted: the store replicates or does not, and the answer reports one replica",
+        "accepted: the store replicates or does not, and the answer reports one replica, or \
+         `virtual.replicas`",
     ),
     (
         "text-not-utf8",
@@ -138,6 +153,7 @@ fn every_difference_is_tested() {
         include_str!("frames.rs"),
         include_str!("idempotence.rs"),
         include_str!("kill.rs"),
+        include_str!("offsets.rs"),
         include_str!("pipeline.rs"),
         include_str!("reading.rs"),
         include_str!("records.rs"),

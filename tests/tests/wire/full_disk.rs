@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -63,11 +64,11 @@ fn batch(sequence: i32) -> bytes::Bytes {
 }
 
 /// Sends until the code is `wanted`, at most 400 times; every other one must be retriable.
-async fn until(client: &mut RawClient, sequence: i32, wanted: &[i16]) -> (i16, i64) {
+async fn until(client: &mut RawClient, topic: &str, sequence: i32, wanted: &[i16]) -> (i16, i64) {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     for _ in 0..400 {
         pace.tick().await;
-        let got = ops::produce(client, "filled", 0, batch(sequence))
+        let got = ops::produce(client, topic, 0, batch(sequence))
             .await
             .unwrap();
         if wanted.contains(&got.error_code) {
@@ -97,7 +98,7 @@ async fn a_full_disk_is_answered_and_forgiven() {
         .unwrap();
     let mut next = 0;
     for _ in 0..10 {
-        let got = until(&mut client, next, &[0]).await;
+        let got = until(&mut client, "filled", next, &[0]).await;
         assert_eq!(got, (0, i64::from(next)));
         next += 1;
     }
@@ -105,7 +106,7 @@ async fn a_full_disk_is_answered_and_forgiven() {
         disk.fill();
         // Some fit into what was allocated; then none does.
         loop {
-            let (code, base) = until(&mut client, next, &[0, 7, 56]).await;
+            let (code, base) = until(&mut client, "filled", next, &[0, 7, 56]).await;
             if code != 0 {
                 break;
             }
@@ -118,7 +119,7 @@ async fn a_full_disk_is_answered_and_forgiven() {
         assert_eq!(stored[..8], (i64::from(next) - 1).to_be_bytes());
         assert!(gateway.process().is_running().unwrap());
         disk.free();
-        let (_, base) = until(&mut client, next, &[0]).await;
+        let (_, base) = until(&mut client, "filled", next, &[0]).await;
         assert_eq!(base, i64::from(next), "round {round}: once, and in order");
         next += 1;
     }
@@ -212,6 +213,200 @@ async fn a_full_disk_is_shown_and_said_once() {
         let loud = |line: &&str| line.contains("ERROR") || line.contains("WARN");
         assert!(log.lines().filter(loud).count() < 10 * round, "{log}");
     }
+}
+
+/// Topic `kept` with a few records; then the disk is full.
+async fn filled(disk: &SmallDisk) -> (Gateway, i32) {
+    let options = GatewayOptions {
+        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
+        ..GatewayOptions::default()
+    };
+    let gateway = Gateway::start(&disk.0, &options).unwrap();
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    ops::create_topic(&mut client, "kept", 1, &[])
+        .await
+        .unwrap();
+    disk.fill();
+    let mut acknowledged = 0;
+    loop {
+        let sent = ops::produce(&mut client, "kept", 0, batch(acknowledged)).await;
+        let sent = sent.unwrap();
+        if sent.error_code != 0 {
+            assert!([7, 56].contains(&sent.error_code), "{sent:?}");
+            return (gateway, acknowledged);
+        }
+        assert_eq!(sent.base_offset, i64::from(acknowledged));
+        acknowledged += 1;
+    }
+}
+
+/// Every record that was acknowledged is there, and the one that was refused comes behind them.
+async fn has_kept(gateway: &Gateway, acknowledged: i32) {
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    for offset in 0..acknowledged {
+        let stored = fetch_batch(&mut client, "kept", i64::from(offset)).await;
+        assert_eq!(stored[..8], i64::from(offset).to_be_bytes());
+        assert_eq!(stored[53..57], offset.to_be_bytes(), "its sequence");
+    }
+    let sent = ops::produce(&mut client, "kept", 0, batch(acknowledged)).await;
+    let sent = sent.unwrap();
+    assert_eq!(
+        (sent.error_code, sent.base_offset),
+        (0, i64::from(acknowledged))
+    );
+}
+
+/// Waits until the process has said that it waits for space; where its admin port is.
+async fn waits_for_space(gateway: &mut Gateway, times: usize) -> String {
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        pace.tick().await;
+        let log = gateway.log().unwrap();
+        let mut said = log.lines().filter(|line| line.contains(WAITS));
+        if let Some(line) = said.nth(times - 1) {
+            let (_, admin) = line.split_once("\"admin\":\"").unwrap();
+            return admin.split('"').next().unwrap().to_owned();
+        }
+        assert!(gateway.process().is_running().unwrap(), "{log}");
+    }
+}
+
+const WAITS: &str = "the broker can't start without space";
+
+#[tokio::test]
+async fn a_broker_that_is_killed_on_a_full_disk_comes_back_with_the_space() {
+    if on_kafka() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // The log of the process lies beside the disk, not on it.
+    let disk = SmallDisk::mount(&dir.path().join("data"), 48);
+    let (mut gateway, acknowledged) = filled(&disk).await;
+    for round in 1..=2 {
+        gateway.process().kill().unwrap();
+        gateway.begin_restart().unwrap();
+        let admin = waits_for_space(&mut gateway, round).await;
+        let ready = get(&admin, "/readyz");
+        assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
+        assert!(ready.contains("no space left for __cluster/"), "{ready}");
+        assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200 "));
+        let others = get(&admin, "/api/v1/transactions");
+        assert!(others.starts_with("HTTP/1.1 503 "), "{others}");
+        // Clients are not kept waiting.
+        let mut client = RawClient::connect(gateway.address()).await.unwrap();
+        let turned_away = ops::api_versions(&mut client).await.unwrap_err();
+        let turned_away = format!("{turned_away:#}");
+        assert!(!turned_away.contains("in time"), "{turned_away}");
+    }
+    disk.free();
+    gateway.await_start().unwrap();
+    has_kept(&gateway, acknowledged).await;
+    let ready = get(&gateway.admin_address(), "/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    let log = gateway.log().unwrap();
+    let loud = log.lines().filter(|line| line.contains("ERROR"));
+    // That the disk is full, for the first process; that and what waits, for the two others.
+    assert_eq!(loud.count(), 5, "{log}");
+    assert!(gateway.stop().unwrap().success());
+}
+
+#[tokio::test]
+async fn a_broker_that_has_filled_its_disk_by_itself_starts_on_it() {
+    if on_kafka() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SmallDisk::mount(&dir.path().join("data"), 128);
+    let options = GatewayOptions {
+        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
+        ..GatewayOptions::default()
+    };
+    let mut gateway = Gateway::start(&disk.0, &options).unwrap();
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    ops::create_topic(&mut client, "kept", 1, &[])
+        .await
+        .unwrap();
+    let ballast = File::create(disk.0.join("ballast")).unwrap();
+    ballast.write_all_at(&vec![7; 100 << 20], 0).unwrap();
+    drop(ballast);
+    let mut acknowledged = 0;
+    while until(&mut client, "kept", acknowledged, &[0, 7, 56])
+        .await
+        .0
+        == 0
+    {
+        acknowledged += 1;
+    }
+    gateway.process().kill().unwrap();
+    gateway.restart().unwrap();
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    for offset in 0..acknowledged {
+        let stored = fetch_batch(&mut client, "kept", i64::from(offset)).await;
+        assert_eq!(stored[..8], i64::from(offset).to_be_bytes());
+    }
+    let (code, _) = until(&mut client, "kept", acknowledged, &[7, 56]).await;
+    assert!([7, 56].contains(&code));
+    disk.free();
+    let again = until(&mut client, "kept", acknowledged, &[0]).await;
+    assert_eq!(again, (0, i64::from(acknowledged)));
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_costs_lines_only() {
+    if on_kafka() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // Only the log of the process lies on the disk.
+    let disk = SmallDisk::mount(&dir.path().join("disk"), 8);
+    let real = dir.path().join("real");
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, disk.0.join("data")).unwrap();
+    let options = GatewayOptions {
+        overrides: vec!["logging.filter=debug".to_owned()],
+        ..GatewayOptions::default()
+    };
+    let mut gateway = Gateway::start(&disk.0.join("data"), &options).unwrap();
+    disk.fill();
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    ops::create_topic(&mut client, "kept", 1, &[])
+        .await
+        .unwrap();
+    for sequence in 0..100 {
+        // Each has a line in the log: in all more than what a page has room for.
+        let mut refused = RawClient::connect(gateway.address()).await.unwrap();
+        refused.send_frame(&[0x7f; 40]).await.unwrap();
+        assert_eq!(refused.receive_frame().await.unwrap(), None);
+        let sent = ops::produce(&mut client, "kept", 0, batch(sequence)).await;
+        assert_eq!(sent.unwrap().error_code, 0);
+    }
+    let log = gateway.log().unwrap();
+    let lines = log.matches("connection closed").count();
+    assert!(
+        (1..100).contains(&lines),
+        "{lines} lines: the log is not full"
+    );
+    assert_eq!(gateway.stop().unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn sigterm_on_a_full_disk_is_an_orderly_stop() {
+    if on_kafka() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SmallDisk::mount(&dir.path().join("data"), 48);
+    let (mut gateway, acknowledged) = filled(&disk).await;
+    assert_eq!(gateway.stop().unwrap().code(), Some(0));
+    // One that waits for space stops like one that runs.
+    gateway.begin_restart().unwrap();
+    waits_for_space(&mut gateway, 1).await;
+    assert_eq!(gateway.stop().unwrap().code(), Some(0));
+    disk.free();
+    gateway.restart().unwrap();
+    has_kept(&gateway, acknowledged).await;
+    let log = gateway.log().unwrap();
+    assert!(!log.contains("panicked"), "{log}");
 }
 
 fn plain_of(len: usize) -> bytes::Bytes {

@@ -2,6 +2,7 @@
 //! shared.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -16,10 +17,14 @@ use kafka_protocol::messages::{
     DeleteTopicsRequest, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest,
 };
 use tests::raw::{RawClient, ops};
+use tests::wallclock::poll_until;
 
 use crate::fsyncs::counter;
 use crate::groups::{connect, delete, group_id, joining, member};
-use crate::kit::{Target, on_kafka, text};
+use crate::kit::{Target, differs, on_kafka, text};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const PACE: Duration = Duration::from_millis(20);
 
 /// Who commits: member id and generation.
 const NOBODY: (&str, i32) = ("", -1);
@@ -82,7 +87,7 @@ async fn fetch(client: &mut RawClient, group: &str, topic: &str, of: &[i32]) -> 
         .with_topics(Some(vec![topic]));
     let mut response = client.call(&request, 5).await.unwrap();
     // The file of a group may still be being read after a start.
-    let mut pace = tokio::time::interval(std::time::Duration::from_millis(100));
+    let mut pace = tokio::time::interval(Duration::from_millis(100));
     for _ in 0..100 {
         if response.error_code != 14 {
             break;
@@ -212,11 +217,22 @@ async fn partitions_fail_alone_and_before_their_group() {
         ("offsets-alone", 1, 1),
         ("offsets-none", 0, 1),
     ];
-    assert_eq!(commit(&mut client, "oa", NOBODY, 8, &of).await, [0, 3, 3]);
-    assert_eq!(
-        commit(&mut client, "oa", ("x", 1), 8, &of).await,
-        [25, 3, 3]
-    );
+    for (who, code) in [(NOBODY, 0), (("x", 1), 25)] {
+        let request = committing("oa", who, 8, &of);
+        let response = client.call(&request, 8).await.unwrap();
+        let topics = response.topics.iter();
+        // Kafka answers what is not there first.
+        let codes: BTreeMap<(&str, i32), i16> = topics
+            .flat_map(|topic| topic.partitions.iter().map(|p| (topic.name.as_str(), p)))
+            .map(|(topic, p)| ((topic, p.partition_index), p.error_code))
+            .collect();
+        let expected = [
+            (("offsets-alone", 0), code),
+            (("offsets-alone", 1), 3),
+            (("offsets-none", 0), 3),
+        ];
+        assert_eq!(codes, BTreeMap::from(expected));
+    }
     let mut long = committing("oa", NOBODY, 8, &[("offsets-alone", 0, 2)]);
     long.topics[0].partitions[0].committed_metadata = Some(text(&"x".repeat(4097)));
     assert_eq!(send(&mut client, &long, 8).await, [12]);
@@ -230,6 +246,96 @@ async fn partitions_fail_alone_and_before_their_group() {
         fetch(&mut client, "oa", "offsets-alone", &[0]).await,
         [(2, 0)]
     );
+}
+
+#[tokio::test]
+async fn metadata_is_as_long_as_it_is_in_utf_16() {
+    let target = Target::shared();
+    target.with_topic("offsets-utf16", 1).await;
+    let mut client = connect(&target, "ou").await;
+    let with = |metadata: String| {
+        let mut request = committing("ou", NOBODY, 8, &[("offsets-utf16", 0, 2)]);
+        request.topics[0].partitions[0].committed_metadata = Some(text(&metadata));
+        request
+    };
+    // Three bytes and one unit; four bytes and two units.
+    for (letter, most) in [("\u{20ac}", 4_096), ("\u{1f6eb}", 2_048)] {
+        let fits = with(letter.repeat(most));
+        assert_eq!(send(&mut client, &fits, 8).await, [0], "{letter}");
+        let long = with(letter.repeat(most) + "x");
+        assert_eq!(send(&mut client, &long, 8).await, [12], "{letter}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_for_twice_is_answered_in_proportion() {
+    let target = Target::shared();
+    target.with_topic("offsets-twice", 1).await;
+    let mut client = connect(&target, "oz").await;
+    let one = [("offsets-twice", 0, 5)];
+    assert_eq!(commit(&mut client, "oz", NOBODY, 8, &one).await, [0]);
+    let partitions = fetch(&mut client, "oz", "offsets-twice", &[0, 0]).await;
+    let expected = differs(
+        "offset-fetch-partition-twice",
+        vec![(5, 0), (5, 0)],
+        vec![(5, 0)],
+    );
+    assert_eq!(partitions, expected);
+    let topic = OffsetFetchRequestTopics::default()
+        .with_name(ops::topic_name("offsets-twice"))
+        .with_partition_indexes(vec![0]);
+    let group = OffsetFetchRequestGroup::default()
+        .with_group_id(group_id("oz"))
+        .with_topics(Some(vec![topic]));
+    let request = OffsetFetchRequest::default()
+        .with_topics(Some(Vec::new()))
+        .with_groups(vec![group.clone(), group]);
+    let answer = client.call(&request, 8).await.unwrap();
+    let codes: Vec<i16> = answer.groups.iter().map(|group| group.error_code).collect();
+    let expected = differs("offset-fetch-group-twice", [0, 0], [0, 42]);
+    assert_eq!(codes, expected);
+}
+
+#[tokio::test]
+async fn a_group_without_a_name_is_refused() {
+    let target = Target::shared();
+    target.with_topic("offsets-nameless", 1).await;
+    let mut client = connect(&target, "on").await;
+    let of = [("offsets-nameless", 0)];
+    assert_eq!(
+        delete_offsets(&mut client, "", &of).await,
+        (24, BTreeMap::new())
+    );
+}
+
+#[tokio::test]
+async fn a_member_is_a_stranger_after_kill_9_also_before_its_first_commit() {
+    let target = Target::start(&[]);
+    target.with_topic("offsets-first", 1).await;
+    let mut member = member(&target, &joining("of", "")).await;
+    let id = member.id.clone();
+    assert_eq!(member.sync("of", &[(&id, "a")]).await.error_code, 0);
+    if !on_kafka() {
+        let written = || counter(&target, "fencepost_offset_writes_total") == 1;
+        assert!(poll_until(PATIENCE, PACE, written), "the group is written");
+    }
+    target.kill_and_restart();
+    let mut client = connect(&target, "of").await;
+    let who = (id.as_str(), member.generation);
+    for v in [8, 9] {
+        let of = [("offsets-first", 0, 5)];
+        // Until the file of the group is read.
+        let mut codes = vec![14];
+        let mut pace = tokio::time::interval(PACE);
+        for _ in 0..600 {
+            pace.tick().await;
+            codes = commit(&mut client, "of", who, v, &of).await;
+            if codes != [14] {
+                break;
+            }
+        }
+        assert_eq!(codes, [differs("membership-in-memory", 0, 25)], "v{v}");
+    }
 }
 
 #[tokio::test]
@@ -317,7 +423,7 @@ async fn a_recreated_topic_inherits_nothing() {
         .with_timeout_ms(30_000);
     let response = client.call(&request, 5).await.unwrap();
     assert_eq!(response.responses[0].error_code, 0);
-    let mut pace = tokio::time::interval(std::time::Duration::from_millis(100));
+    let mut pace = tokio::time::interval(Duration::from_millis(100));
     // Kafka drops them behind its answer.
     for _ in 0..100 {
         pace.tick().await;

@@ -67,6 +67,51 @@ async fn metadata_in_every_version() {
     }
 }
 
+/// Without an authorizer a client may do everything; it is told when it asks.
+#[tokio::test]
+async fn metadata_tells_what_the_client_may_do() {
+    const NOT_GIVEN: i32 = i32::MIN;
+    // Create, alter, describe, cluster action, describe and alter configs, idempotent write.
+    const CLUSTER: i32 = 0b1_1111_1010_0000;
+    // Read, write, create, delete, alter, describe, describe and alter configs.
+    const TOPIC: i32 = 0b1101_1111_1000;
+    let target = Target::shared();
+    let mut client = target.with_topic("meta-operations", 1).await;
+    for version in 8..=13 {
+        for asked in [false, true] {
+            let request = by_names(&["meta-operations", "meta-operations-none"], false)
+                .with_include_topic_authorized_operations(asked)
+                .with_include_cluster_authorized_operations(asked && version <= 10);
+            let response = client.call(&request, version).await.unwrap();
+            let codes: BTreeSet<i16> = response.topics.iter().map(|t| t.error_code).collect();
+            assert_eq!(codes, [0, 3].into());
+            let of_topics = if asked { TOPIC } else { NOT_GIVEN };
+            for topic in &response.topics {
+                let found = topic.topic_authorized_operations;
+                assert_eq!(found, of_topics, "v{version}: {:?}", topic.name);
+            }
+            let of_cluster = if asked && version <= 10 {
+                CLUSTER
+            } else {
+                NOT_GIVEN
+            };
+            assert_eq!(
+                response.cluster_authorized_operations, of_cluster,
+                "v{version}"
+            );
+        }
+    }
+    let by_id = MetadataRequestTopic::default()
+        .with_name(None)
+        .with_topic_id(Uuid::from_u128(7));
+    let request = by_names(&[], false)
+        .with_topics(Some(vec![by_id]))
+        .with_include_topic_authorized_operations(true);
+    let missing = topic(&mut client, &request, 12).await;
+    assert_eq!(missing.error_code, 100);
+    assert_eq!(missing.topic_authorized_operations, NOT_GIVEN);
+}
+
 #[tokio::test]
 async fn all_topics_and_none() {
     let target = Target::shared();

@@ -1,11 +1,14 @@
-//! Clients that ask for records and never read them: what they cost is bounded, and those that
+//! Clients that ask for much and never read it: what they cost is bounded, and those that
 //! read are served beside them.
 
-use kafka_protocol::messages::FetchRequest;
-use tests::raw::RawClient;
-use tests::raw::batch::Record;
+use std::time::Duration;
 
-use crate::kit::{P, Target, on_kafka, produce, serves};
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::{DescribeConfigsRequest, FetchRequest};
+use tests::raw::batch::Record;
+use tests::raw::{RawClient, ops};
+
+use crate::kit::{P, Target, on_kafka, produce, serves, text};
 use crate::reading::{fetch_request, partitions, records};
 
 const VERSION: i16 = 12;
@@ -112,5 +115,50 @@ async fn who_hoards_answers_while_others_wait_is_closed() {
     }
     assert!(closed() <= 8, "one line for each");
     drop(hoarders);
+    target.log_is_clean(&[]);
+}
+
+/// Answers that describe much share the bound: they are not made before there is room for them.
+#[tokio::test]
+async fn who_asks_what_everything_is_and_never_reads_costs_a_bounded_amount() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[("queued.max.response.bytes", "4194304")]);
+    let mut client = target.connect().await;
+    let mut all = DescribeConfigsRequest::default()
+        .with_include_documentation(true)
+        .with_include_synonyms(true);
+    for number in 0..300 {
+        let topic = format!("much-{number}");
+        ops::create_topic(&mut client, &topic, 1, &[])
+            .await
+            .unwrap();
+        let resource = DescribeConfigsResource::default()
+            .with_resource_type(2)
+            .with_resource_name(text(&topic))
+            .with_configuration_keys(None);
+        all.resources.push(resource);
+    }
+    let before = target.process(|process| process.rss_peak_bytes().unwrap());
+    let mut hoarders = Vec::new();
+    for _ in 0..12 {
+        let mut client = target.connect().await;
+        for _ in 0..24 {
+            client.send(&all, 4).await.unwrap();
+        }
+        hoarders.push(client);
+    }
+    // Who reads is answered beside them, when one of them was closed for what it holds.
+    let mut client = client.with_patience(Duration::from_mins(2));
+    let answer = client.call(&all, 4).await.unwrap();
+    assert_eq!(answer.results.len(), 300);
+    assert!(answer.results.iter().all(|result| result.error_code == 0));
+    let after = target.process(|process| process.rss_peak_bytes().unwrap());
+    let grown = after - before;
+    // 288 answers of more than a MiB, which take several times that before they are sent.
+    assert!(grown < 96 * MIB, "{} MiB more", grown / MIB);
+    drop(hoarders);
+    assert!(serves(&target).await);
     target.log_is_clean(&[]);
 }

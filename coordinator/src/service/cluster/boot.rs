@@ -6,6 +6,7 @@
 //! what a crash left half done; write the next assignment. A crash between any two steps leaves
 //! what the next start goes on from.
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use store_adapter::ids::BrokerId;
@@ -58,7 +59,7 @@ pub(super) async fn boot(ports: &Ports, damage: Arc<DamageLog>) -> Result<Booted
     };
     let owned = OwnedFiles::new(ports.volume.clone(), ports.env.random.clone());
     let remembered = ports.identity.read();
-    let remembered = remembered.map_err(|error| StartError::Identity(error.to_string()))?;
+    let remembered = remembered.map_err(|error| identity_error(&error))?;
     // Before anything is written: a volume that is not ours stays as it is.
     match peek_cluster(&files).await? {
         Some(cluster) => check_cluster(&cluster, remembered.as_deref())?,
@@ -200,7 +201,10 @@ async fn trial_rename(files: &Files, broker: BrokerId) -> Result<(), StartError>
     }
     if let Err(error) = files.volume.rename(&from, &to).await {
         files.remove_if_there(&from).await?;
-        return Err(StartError::NoRename(error));
+        return Err(match error {
+            VolumeError::NoSpace { .. } => error.into(),
+            error => StartError::NoRename(error),
+        });
     }
     files.remove_if_there(&to).await?;
     Ok(())
@@ -240,9 +244,18 @@ async fn settle_cluster(
     };
     if remembered.is_none() {
         let wrote = ports.identity.write(&cluster.cluster_id);
-        wrote.map_err(|error| StartError::Identity(error.to_string()))?;
+        wrote.map_err(|error| identity_error(&error))?;
     }
     Ok(cluster)
+}
+
+/// The local directory may be full like the volume, and on the same file system.
+fn identity_error(error: &io::Error) -> StartError {
+    let path = error.to_string();
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => VolumeError::NoSpace { path }.into(),
+        _ => StartError::Identity(path),
+    }
 }
 
 /// A random UUID as Kafka writes ids: base64url without padding, 22 characters, not beginning with

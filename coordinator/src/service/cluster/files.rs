@@ -7,11 +7,14 @@ use store_adapter::runtime::Clock;
 use store_adapter::volume::owned::{Claim, OwnedError};
 use store_adapter::volume::{DirEntry, Volume, VolumeError, VolumePath};
 
-use super::damage::{self, Damage, DamageLog};
+use super::damage::{Damage, DamageLog, NoCopy, Quarantine};
 use crate::volume::format::{self, Format};
 
 /// Probes that are tried when others make and remove the same one.
 const PROBE_TRIES: u32 = 8;
+
+/// Bytes of a JSON file of the store that are copied into quarantine.
+const STORE_JSON_MAX: u64 = 8 << 20;
 
 /// The volume as the cluster service uses it.
 #[derive(Debug, Clone)]
@@ -54,7 +57,7 @@ impl Files {
     ) -> OwnedError {
         let copy = match bytes {
             None => None,
-            Some(bytes) => match damage::quarantine(&self.volume, path, bytes).await {
+            Some(bytes) => match self.quarantine(path, bytes).await {
                 Ok(copy) => Some(copy.to_string()),
                 Err(error) => {
                     tracing::warn!(%error, %path, "a damaged file could not be copied");
@@ -65,6 +68,39 @@ impl Files {
         self.report(path.to_string(), why.clone(), copy);
         let path = path.to_string();
         OwnedError::Damaged { path, why }
+    }
+
+    /// Reports a damaged file of the store, which is not of this crate. Its journals are large and
+    /// stay where they are: of its JSON files there is a copy in quarantine.
+    pub(super) async fn damaged_in_store(&self, path: &str, why: String) {
+        let root = VolumePath::root();
+        let path = path.split('/').fold(root, |dir, name| dir.join(name));
+        let bytes = if path.file_name().strip_suffix(".json").is_some() {
+            match self.volume.read(&path, STORE_JSON_MAX).await {
+                Ok(bytes) => Some(bytes).filter(|bytes| !bytes.is_empty()),
+                Err(error) => {
+                    tracing::warn!(%error, "a damaged file could not be copied");
+                    None
+                }
+            }
+        } else {
+            None
+        };
+        // The error is what the store said.
+        let _reported: OwnedError = self.damaged(&path, why, bytes).await;
+    }
+
+    async fn quarantine(
+        &self,
+        path: &VolumePath,
+        bytes: bytes::Bytes,
+    ) -> Result<VolumePath, NoCopy> {
+        let quarantine = Quarantine {
+            volume: &self.volume,
+            broker: self.broker,
+            now_ms: self.clock.wall_ms(),
+        };
+        quarantine.copy(&self.damage, path, bytes).await
     }
 
     fn report(&self, path: String, why: String, copy: Option<String>) {

@@ -230,6 +230,18 @@ impl ClusterNode {
         self.damage.list()
     }
 
+    /// Reports a file that the store found damaged; one of JSON gets a copy in quarantine.
+    pub async fn report_damage(&self, path: &str, why: &str) {
+        let (path, why) = (path.to_owned(), why.to_owned());
+        if self
+            .ask(|reply| Command::Damaged(path, why, reply))
+            .await
+            .is_none()
+        {
+            tracing::debug!("damage is not reported any more: the node has stopped");
+        }
+    }
+
     /// The producer-id blocks of this broker.
     pub fn block_file(&self) -> VolumeBlockFile {
         self.block_file.clone()

@@ -44,6 +44,7 @@ pub(super) enum Command {
     Finalize(Levels, Reply<Result<(), NodeError>>),
     ReadPartition(LogId, Reply<Result<PartitionContent, NodeError>>),
     WritePartition(LogId, Box<PartitionFile>, Reply<Result<(), NodeError>>),
+    Damaged(String, String, Reply<()>),
     Drain(Reply<Result<(), NodeError>>),
     Stop(Reply<Result<(), NodeError>>),
 }
@@ -179,6 +180,10 @@ impl Node {
                     let view = self.view.borrow().clone();
                     let wrote = self.partitions.write(&self.files, &view, log, *file);
                     answer(reply, wrote.await);
+                }
+                Command::Damaged(path, why, reply) => {
+                    self.files.damaged_in_store(&path, why).await;
+                    answer(reply, ());
                 }
                 Command::Drain(reply) => {
                     self.controller.set_health(Health::Draining);

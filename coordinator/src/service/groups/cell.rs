@@ -10,8 +10,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::offset_state::OffsetState;
+use super::offsets::membership;
 use crate::machine::group::Now;
-use crate::machine::group::classic::{Answer, ClassicGroup, Effects, Fact, Token};
+use crate::machine::group::classic::{Answer, ClassicGroup, ClassicState, Effects, Fact, Token};
 use crate::machine::group::classic::{JoinReply, SyncReply};
 
 /// A group.
@@ -34,6 +35,8 @@ pub struct CellState {
     pub(super) queued: Option<u64>,
     /// The cell is no longer in the map: look the group up again.
     pub(super) forgotten: bool,
+    /// What of the group is counted among what the members of all groups take, bytes.
+    pub(super) counted_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -53,6 +56,7 @@ impl GroupCell {
                 parked: BTreeMap::new(),
                 queued: None,
                 forgotten: false,
+                counted_bytes: 0,
             }),
         }
     }
@@ -84,6 +88,15 @@ impl CellState {
     /// and never had a generation since this process began.
     pub fn is_missing(&self) -> bool {
         self.is_vacant() && self.classic.generation() == 0
+    }
+
+    /// Prepares that a stable group is known after a restart; whether it is to be put into the
+    /// queue of the writers for it.
+    pub(super) fn begin(&mut self) -> bool {
+        let members = membership(self);
+        let stable = self.classic.state() == ClassicState::Stable;
+        let begun = stable.then(|| self.offsets.book.begin(&members));
+        begun.flatten().is_some() && self.offsets.wants_queue()
     }
 
     pub(super) fn park_join(&mut self, token: Token) -> oneshot::Receiver<JoinReply> {

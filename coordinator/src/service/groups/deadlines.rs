@@ -76,6 +76,7 @@ impl Groups {
             let effects = state.classic.on_deadline(&self.shared.config.classic, now);
             state.run(&group, effects);
             self.keep_deadline(&cell, &mut state);
+            self.count_bytes(&cell, &mut state);
         }
     }
 }

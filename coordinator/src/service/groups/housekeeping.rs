@@ -106,6 +106,9 @@ impl Housekeeper {
                 .book
                 .purge(|name, id| is_gone(&topics, name, id));
             log_unsettled(purged.err());
+            if is_stable(state) {
+                state.offsets.book.begin(&membership(state));
+            }
             state.offsets.book.note_membership(&membership(state));
             expire(state, now_ms, config.retention_ms);
             let before_ms = now_ms.saturating_sub(config.producer_id_expiration_ms);

@@ -60,7 +60,7 @@ impl Loader {
                     found.insert(slot, written.into_iter().collect());
                 }
                 Err(GroupFileError::Stale) => {
-                    self.groups.shared.slots.set(slot, Phase::Lost);
+                    self.groups.lose(slot);
                     ready.insert(slot);
                 }
                 Err(error) => tracing::warn!(%error, slot, "a group slot is not taken over yet"),
@@ -118,8 +118,12 @@ impl Loader {
                 FoundGroup::Named(group) => group,
                 FoundGroup::Hashed { name, .. } => match self.files.identify(slot, &name).await {
                     Ok(Some(group)) => group,
+                    Ok(None) => continue,
                     // Reported. Who names the group finds the file again.
-                    Ok(None) | Err(GroupFileError::Damaged(_)) => continue,
+                    Err(GroupFileError::Damaged(_)) => {
+                        self.groups.shared.slots.set_untold(name);
+                        continue;
+                    }
                     Err(error) => {
                         tracing::warn!(%error, name, "a file of a group is not read yet");
                         return false;

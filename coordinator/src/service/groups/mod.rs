@@ -3,12 +3,14 @@
 //! Decisions are the machine's. A group is a cell behind a lock; a request that has to wait is a
 //! oneshot in its cell; one task runs the deadlines of all groups.
 
+mod budget;
 pub mod cell;
 mod deadlines;
 mod files;
 mod housekeeping;
 mod inspect;
 mod loader;
+mod losing;
 mod offset_state;
 mod offsets;
 mod routing;
@@ -20,12 +22,13 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use store_adapter::runtime::Env;
 use tokio::sync::{Notify, oneshot};
 
+pub use self::budget::MEMBERS_BYTES_MAX;
 pub use self::cell::{CellState, GroupCell};
 pub use self::files::{FoundGroup, GroupFileError, GroupFiles};
 pub use self::offset_state::{OffsetState, Pending};
@@ -36,6 +39,7 @@ pub use self::offsets::{
 pub use self::routing::{GroupRouting, Route};
 use self::slots::Slots;
 pub use self::writers::OffsetCounters;
+use self::writers::WriteQueue;
 
 use crate::machine::group::classic::{
     Caller, ClassicConfig, ClassicGroup, Described, Effects, Join, JoinRefused, JoinReply, Leaving,
@@ -47,12 +51,24 @@ use crate::machine::group::{GroupError, GroupType, Now};
 pub const GROUPS_MAX: usize = 1 << 20;
 
 /// What of the configuration groups use.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct GroupConfig {
     /// Membership.
     pub classic: ClassicConfig,
     /// Offsets.
     pub offsets: OffsetConfig,
+    /// What the members of all groups may take in memory, bytes.
+    pub members_bytes_max: usize,
+}
+
+impl Default for GroupConfig {
+    fn default() -> Self {
+        Self {
+            classic: ClassicConfig::default(),
+            offsets: OffsetConfig::default(),
+            members_bytes_max: MEMBERS_BYTES_MAX,
+        }
+    }
 }
 
 /// An answer, or where it will come.
@@ -93,8 +109,12 @@ struct Shared {
     deadlines: Mutex<BTreeSet<(u64, Arc<str>)>>,
     wake: Arc<Notify>,
     stopped: AtomicBool,
+    /// What the members of all groups take in memory.
+    members_bytes: AtomicUsize,
     /// Which slots can be answered for.
     slots: Slots,
+    /// Groups whose files are to be read or written.
+    writes: Arc<WriteQueue>,
 }
 
 impl Drop for Shared {
@@ -115,7 +135,9 @@ impl Groups {
             deadlines: Mutex::default(),
             wake: Arc::clone(&wake),
             stopped: AtomicBool::new(false),
+            members_bytes: AtomicUsize::new(0),
             slots: Slots::default(),
+            writes: Arc::new(WriteQueue::new()),
         });
         let task = deadlines::run(env.clone(), Arc::downgrade(&shared), wake);
         drop(env.runtime.spawn("group-deadlines", Box::pin(task)));
@@ -202,11 +224,19 @@ impl Groups {
             if state.forgotten {
                 continue;
             }
-            // Looked at under the lock: what is parked before this is answered by `stop`.
-            self.check_running()?;
+            // Looked at under the lock: what is parked before this is answered by `stop`, or when
+            // the slot is lost.
+            self.admit(group)?;
             let (reply, effects) = decide(&mut state, self.now());
             state.run(group, effects);
             self.keep_deadline(&cell, &mut state);
+            self.count_bytes(&cell, &mut state);
+            let refused = create && state.is_missing();
+            drop(state);
+            if refused {
+                // It was made for a request that left nothing.
+                self.forget_missing(group);
+            }
             return Ok(Some(reply));
         }
     }
@@ -233,6 +263,12 @@ impl Groups {
         }
         let create = member_id.is_empty();
         let decided = self.decide(group, create, |state, now| {
+            if !self.has_room(state.classic.join_growth(&join)) {
+                return (
+                    refuse(GroupError::CoordinatorNotAvailable),
+                    Effects::default(),
+                );
+            }
             let mut unique = || self.shared.env.uuid().to_string();
             let (staged, effects) = state.classic.join(config, join, &mut unique, now);
             let reply = match staged {
@@ -253,16 +289,25 @@ impl Groups {
         let config = &self.shared.config.classic;
         let decided = self.admit_named(group).and_then(|()| {
             self.decide(group, false, |state, now| {
+                if !self.has_room(state.classic.sync_growth(&sync)) {
+                    let refused = Err(GroupError::CoordinatorNotAvailable);
+                    return ((Reply::Now(refused), false), Effects::default());
+                }
                 let (staged, effects) = state.classic.sync(config, sync, now);
                 let reply = match staged {
                     Staged::Now(reply) => Reply::Now(reply),
                     Staged::Parked(token) => Reply::Later(state.park_sync(token)),
                 };
-                (reply, effects)
+                ((reply, state.begin()), effects)
             })
         });
         match decided {
-            Ok(Some(reply)) => reply,
+            Ok(Some((reply, wants_queue))) => {
+                if wants_queue {
+                    self.shared.writes.push(group.into());
+                }
+                reply
+            }
             Ok(None) => Reply::Now(Err(GroupError::UnknownMemberId)),
             Err(error) => Reply::Now(Err(error)),
         }
@@ -350,7 +395,8 @@ impl Groups {
                 Err(GroupError::NonEmptyGroup)
             }
         };
-        if self.drop_cell(group, idle).is_ok() {
+        let told = GroupError::CoordinatorNotAvailable;
+        if self.drop_cell(group, told, idle).is_ok() {
             return true;
         }
         if let Some(cell) = self.cell(group) {
@@ -378,13 +424,16 @@ impl Groups {
         Ok(queued)
     }
 
-    /// Drops the cell of a group of which nothing is left.
+    /// Drops the cell of a group of which nothing is left: it never was there, or it was deleted,
+    /// also where nobody waits for the deletion any more.
     fn forget_missing(&self, group: &str) {
         let missing = |state: &CellState| {
-            let missing = state.is_missing() && state.is_idle();
+            let deleted = state.offsets.book.durable().is_deleted();
+            let missing = state.is_idle() && (state.is_missing() || deleted);
             missing.then_some(()).ok_or(GroupError::NonEmptyGroup)
         };
-        if self.drop_cell(group, missing).is_ok() {
+        let told = GroupError::CoordinatorNotAvailable;
+        if self.drop_cell(group, told, missing).is_ok() {
             tracing::debug!(group, "nothing is left of a group");
         }
     }
@@ -394,9 +443,11 @@ impl Groups {
         self.shared.cells.read().values().cloned().collect()
     }
 
+    /// Drops a cell that `may` go; who waits on it is `told` why.
     fn drop_cell(
         &self,
         group: &str,
+        told: GroupError,
         may: impl FnOnce(&CellState) -> Result<(), GroupError>,
     ) -> Result<(), GroupError> {
         let mut cells = self.shared.cells.write();
@@ -405,10 +456,9 @@ impl Groups {
         let mut state = cell.lock();
         may(&state)?;
         state.forgotten = true;
-        let effects = state
-            .classic
-            .die(GroupError::CoordinatorNotAvailable, self.now());
+        let effects = state.classic.die(told, self.now());
         state.run(group, effects);
+        self.count_bytes(&cell, &mut state);
         cells.remove(group);
         if let Some(queued) = state.queued.take() {
             let entry = (queued, Arc::clone(cell.id()));
@@ -425,6 +475,7 @@ impl Groups {
             let mut state = cell.lock();
             let effects = state.classic.die(GroupError::NotCoordinator, now);
             state.run(cell.id(), effects);
+            self.count_bytes(&cell, &mut state);
         }
     }
 

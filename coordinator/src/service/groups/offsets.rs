@@ -140,7 +140,7 @@ impl Offsets {
         view: watch::Receiver<Arc<ClusterView>>,
         slots: Vec<(u32, OwnerEpoch)>,
     ) -> Self {
-        let queue = Arc::new(WriteQueue::new());
+        let queue = Arc::clone(&groups.shared.writes);
         for (slot, _) in &slots {
             groups.shared.slots.set(*slot, Phase::Loading);
         }
@@ -248,13 +248,17 @@ impl Offsets {
     /// OffsetDelete: an outcome for each topic, and the wait for those that are deleted.
     ///
     /// # Errors
-    /// [`GroupError::GroupIdNotFound`], [`GroupError::NonEmptyGroup`] of members that are no
-    /// consumers of topics, and as [`Offsets::fetch`].
+    /// [`GroupError::InvalidGroupId`] of a group without a name, [`GroupError::GroupIdNotFound`],
+    /// [`GroupError::NonEmptyGroup`] of members that are no consumers of topics, and as
+    /// [`Offsets::fetch`].
     pub fn delete(
         &self,
         group: &str,
         topics: &[TopicPartitions],
     ) -> Result<(Vec<Result<(), GroupError>>, Pending), GroupError> {
+        if group.is_empty() {
+            return Err(GroupError::InvalidGroupId);
+        }
         let deleted = self.on_cell(group, false, |state, _| {
             if state.is_missing() {
                 return Err(GroupError::GroupIdNotFound);
@@ -370,8 +374,8 @@ impl Offsets {
     ) -> Result<Option<R>, GroupError> {
         let groups = &self.shared.groups;
         groups.admit(group)?;
-        // A file under a hashed name may be there though its group could not be told.
-        let create = create || groups.shared.slots.new_state(group).book.must_read();
+        // A damaged file under a hashed name may be the group's.
+        let create = create || groups.shared.slots.may_be_untold(group);
         let decided = groups.decide(group, create, |state, now| {
             let decided = decide(state, now);
             ((decided, state.offsets.wants_queue()), Effects::default())

@@ -1,12 +1,12 @@
 //! Which group slots this process can answer for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::RwLock;
 
 use super::offset_state::OffsetState;
 use crate::machine::group::GroupError;
-use crate::volume::layout;
+use crate::volume::layout::{self, Place};
 
 /// What is known of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,45 +21,73 @@ pub(super) enum Phase {
 
 /// The slots. Without any, groups have no files, and every slot can be answered for.
 #[derive(Debug, Default)]
-pub(super) struct Slots(RwLock<BTreeMap<u32, Phase>>);
+pub(super) struct Slots {
+    phases: RwLock<BTreeMap<u32, Phase>>,
+    /// Damaged files under hashed names, which do not tell their group. At most one a file.
+    untold: RwLock<BTreeSet<String>>,
+}
 
 impl Slots {
     pub(super) fn set(&self, slot: u32, phase: Phase) {
-        let mut slots = self.0.write();
+        let mut phases = self.phases.write();
         // What is lost stays lost.
-        if slots.get(&slot) != Some(&Phase::Lost) {
-            slots.insert(slot, phase);
+        if phases.get(&slot) != Some(&Phase::Lost) {
+            phases.insert(slot, phase);
         }
     }
 
     /// Whether requests for groups of a slot can be answered.
     pub(super) fn check(&self, slot: u32) -> Result<(), GroupError> {
-        let slots = self.0.read();
-        match slots.get(&slot) {
+        let phases = self.phases.read();
+        match phases.get(&slot) {
             Some(Phase::Ready) => Ok(()),
             Some(Phase::Loading) => Err(GroupError::CoordinatorLoading),
-            None if slots.is_empty() => Ok(()),
+            None if phases.is_empty() => Ok(()),
             Some(Phase::Lost) | None => Err(GroupError::NotCoordinator),
         }
     }
 
     /// Slots that are not ready, and not lost.
     pub(super) fn loading(&self) -> usize {
-        let slots = self.0.read();
-        slots
+        let phases = self.phases.read();
+        phases
             .values()
             .filter(|phase| **phase == Phase::Loading)
             .count()
     }
 
-    /// The offsets of a group that nothing is known of. A name that was hashed may have been
-    /// damaged so that its group could not be told: it is looked at again.
+    /// A file with this name does not tell its group.
+    pub(super) fn set_untold(&self, file_name: String) {
+        self.untold.write().insert(file_name);
+    }
+
+    /// The group's file was read: whether there is one is known.
+    pub(super) fn told(&self, group: &str) {
+        if layout::is_hashed(group) {
+            self.untold.write().remove(&file_name(group));
+        }
+    }
+
+    /// Whether a damaged file may be the group's: it has to be read before the group is answered.
+    pub(super) fn may_be_untold(&self, group: &str) -> bool {
+        if !layout::is_hashed(group) {
+            return false;
+        }
+        let untold = self.untold.read();
+        !untold.is_empty() && untold.contains(&file_name(group))
+    }
+
+    /// The offsets of a group that nothing is known of.
     pub(super) fn new_state(&self, group: &str) -> OffsetState {
-        let filed = !self.0.read().is_empty();
-        if filed && layout::is_hashed(group) {
+        if self.may_be_untold(group) {
             OffsetState::unread()
         } else {
             OffsetState::default()
         }
     }
+}
+
+fn file_name(group: &str) -> String {
+    let path = Place::GroupOffsets(group.to_owned()).path();
+    path.file_name().to_owned()
 }

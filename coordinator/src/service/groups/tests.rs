@@ -2,6 +2,7 @@
 
 use store_adapter::ids::BrokerId;
 
+use super::offset_state::Work;
 use super::*;
 use crate::machine::group::classic::{Joined, Protocol};
 
@@ -20,15 +21,22 @@ impl GroupRouting for ByName {
 }
 
 fn groups(initial_rebalance_delay_ms: u32) -> Groups {
-    let config = GroupConfig {
+    Groups::start(
+        &Env::real(),
+        config(initial_rebalance_delay_ms),
+        Arc::new(ByName),
+    )
+}
+
+fn config(initial_rebalance_delay_ms: u32) -> GroupConfig {
+    GroupConfig {
         classic: ClassicConfig {
             initial_rebalance_delay_ms,
             min_session_timeout_ms: 1,
             ..ClassicConfig::default()
         },
         ..GroupConfig::default()
-    };
-    Groups::start(&Env::real(), config, Arc::new(ByName))
+    }
 }
 
 fn member(member_id: &str) -> Join {
@@ -159,6 +167,104 @@ async fn an_idle_group_is_forgotten_and_a_busy_one_is_not() {
     assert!(stale.lock().forgotten);
     assert_eq!(joined(groups.join("g", member(""))).await.generation, 1);
     assert!(!groups.forget("g"));
+}
+
+#[tokio::test]
+async fn a_group_is_gone_from_the_moment_at_which_its_deletion_is_durable() {
+    let groups = groups(0);
+    let first = joined(groups.join("g", member(""))).await;
+    let leaving = Leaving {
+        member_id: first.member_id.0.clone(),
+        instance_id: None,
+        reason: None,
+    };
+    assert_eq!(groups.leave("g", &[leaving]), Ok(vec![Ok(())]));
+    let cell = groups.cell("g").unwrap();
+    let waits = {
+        let mut state = cell.lock();
+        let deleted = state.offsets.book.delete_group();
+        let waits = state.offsets.pending(deleted).unwrap();
+        assert!(state.offsets.wants_queue());
+        let Some(Work::Write(image, _)) = state.offsets.work() else {
+            panic!("nothing to write");
+        };
+        state.offsets.written(&image);
+        waits
+    };
+    // The writer has not looked for more work yet.
+    assert_eq!(waits.durable().await, Ok(()));
+    assert!(groups.forget("g"));
+    assert!(groups.cell("g").is_none());
+    assert!(cell.lock().offsets.work().is_none());
+}
+
+#[tokio::test]
+async fn members_of_all_groups_share_their_memory() {
+    let config = GroupConfig {
+        members_bytes_max: 100_000,
+        ..config(0)
+    };
+    let groups = Groups::start(&Env::real(), config, Arc::new(ByName));
+    let large = |member_id: &str| Join {
+        protocols: vec![Protocol {
+            name: "range".into(),
+            metadata: vec![0; 40_000].into(),
+        }],
+        ..member(member_id)
+    };
+    let first = joined(groups.join("a", large(""))).await;
+    let second = joined(groups.join("b", large(""))).await;
+    let unavailable = GroupError::CoordinatorNotAvailable;
+    assert_eq!(refused(groups.join("c", large(""))), unavailable);
+    assert!(groups.cell("c").is_none(), "nothing is kept of it");
+    let bringing = |joined: &Joined, length: usize| {
+        let assignment = bytes::Bytes::from(vec![0; length]);
+        vec![(joined.member_id.0.clone(), assignment)]
+    };
+    let sync = |joined: &Joined, length: usize| {
+        let caller = Caller {
+            member_id: joined.member_id.as_str(),
+            instance_id: None,
+        };
+        let assignments = bringing(joined, length);
+        let sync = Sync {
+            caller,
+            generation: joined.generation,
+            protocol_type: None,
+            protocol_name: None,
+            assignments,
+        };
+        groups.sync("a", sync)
+    };
+    let Reply::Now(Err(error)) = sync(&first, 40_000) else {
+        panic!("it has room");
+    };
+    assert_eq!(error, unavailable);
+    assert!(matches!(sync(&first, 1_000), Reply::Later(_)));
+    // Who is there goes on.
+    let again = joined(groups.join("a", large(first.member_id.as_str()))).await;
+    assert_eq!(again.generation, 2);
+    assert!(matches!(sync(&again, 1_000), Reply::Later(_)));
+    // Who leaves gives it back.
+    let leaving = Leaving {
+        member_id: second.member_id.0.clone(),
+        instance_id: None,
+        reason: None,
+    };
+    assert_eq!(groups.leave("b", &[leaving]), Ok(vec![Ok(())]));
+    drop(joined(groups.join("c", large(""))).await);
+}
+
+#[tokio::test]
+async fn a_refused_request_leaves_no_group() {
+    let groups = groups(0);
+    let empty = Join {
+        protocols: Vec::new(),
+        ..member("")
+    };
+    let error = refused(groups.join("g", empty));
+    assert_eq!(error, GroupError::InconsistentGroupProtocol);
+    assert!(groups.cell("g").is_none());
 }
 
 #[tokio::test]

@@ -13,11 +13,9 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::files::{GroupFileError, GroupFiles};
 use super::offset_state::Work;
-use super::slots::Phase;
 use super::{GroupCell, Groups, Route};
 use crate::machine::group::offsets::Image;
 use crate::volume::format::{GroupOffsetsFile, Kept};
-use crate::volume::layout;
 
 /// Files that are read or written side by side: file systems let them share the commits of their
 /// journal.
@@ -117,7 +115,7 @@ impl Writer {
             return;
         };
         let Route::Here { slot, .. } = self.groups.route(&group) else {
-            cell.lock().offsets.lost();
+            self.groups.send_away(&group);
             return;
         };
         let Some(work) = cell.lock().offsets.work() else {
@@ -131,8 +129,7 @@ impl Writer {
             Done::Well => {
                 if cell.lock().offsets.work().is_some() {
                     self.queue.push(group);
-                } else if !layout::is_hashed(&group) {
-                    // Of a hashed name it would have to be read again.
+                } else {
                     self.groups.forget_missing(&group);
                 }
             }
@@ -142,8 +139,7 @@ impl Writer {
             }
             Done::Lost => {
                 tracing::error!(slot, "another process owns this group slot");
-                self.groups.shared.slots.set(slot, Phase::Lost);
-                cell.lock().offsets.lost();
+                self.groups.lose(slot);
             }
         }
     }
@@ -152,6 +148,7 @@ impl Writer {
         match self.files.read(slot, cell.id()).await {
             Ok(file) => {
                 let now_ms = self.groups.now().wall_ms;
+                self.groups.shared.slots.told(cell.id());
                 cell.lock().offsets.read(file, now_ms);
                 Done::Well
             }

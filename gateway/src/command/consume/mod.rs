@@ -27,6 +27,7 @@ const TXN_FORMAT: &str = "%t-%p@%o producer %P epoch %E sequence %q %x: %s\\n";
 
 /// Arguments of `fencepost consume`.
 #[derive(Debug, Clone, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "flags of a command")]
 pub(crate) struct Consume {
     #[command(flatten)]
     connect: Connect,

@@ -10,54 +10,84 @@ use serde::Serialize;
 
 use super::super::client::{Client, Key};
 use super::super::output::{Failure, Format, Row, render};
+use super::super::topics::Cluster;
 use super::offsets::{self, LATEST, Place};
+use super::{Chosen, partly, scope};
 
 /// Arguments of `fencepost group describe`.
 #[derive(Debug, Clone, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "flags")]
 pub(super) struct Describe {
-    /// The groups
-    #[arg(required_unless_present = "all_groups", conflicts_with = "all_groups")]
-    groups: Vec<String>,
-    /// Every group of the cluster
-    #[arg(long)]
-    all_groups: bool,
+    #[command(flatten)]
+    groups: Chosen,
+    /// The offsets, which are shown when nothing else is asked for
+    #[arg(long, conflicts_with_all = ["members", "state"])]
+    offsets: bool,
     /// The members instead of the offsets
     #[arg(long, conflicts_with = "state")]
     members: bool,
     /// The state instead of the offsets
     #[arg(long)]
     state: bool,
+    /// More columns: the leader epochs of offsets
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// What is shown, of one kind.
+#[derive(Debug, Default)]
+struct Found {
+    offsets: Vec<Progress>,
+    members: Vec<Member>,
+    states: Vec<Summary>,
 }
 
 impl Describe {
     pub(super) async fn run(&self, client: &mut Client, format: Format) -> Result<String, Failure> {
-        let groups = if self.all_groups {
-            let listed = super::list(client, &[], &[]).await?;
-            listed.into_iter().map(|row| row.group).collect()
-        } else {
-            self.groups.clone()
-        };
-        let (mut of_offsets, mut of_members, mut of_states) = (vec![], vec![], vec![]);
-        for group in &groups {
-            let described = offsets::describe(client, group).await?;
-            if described.group_state.as_str() == "Dead" {
-                return Err(Failure::Refused(format!("group {group} does not exist")));
-            }
-            if self.members {
-                of_members.extend(described.members.iter().map(|m| member(group, m)));
-            } else if self.state {
-                of_states.push(state(client, group, &described).await?);
-            } else {
-                of_offsets.extend(lags(client, group, &described).await?);
+        let mut found = Found::default();
+        let mut failed = None;
+        for group in self.groups.names(client).await? {
+            let described = offsets::describe(client, &group).await?;
+            if described.group_state.as_str() != "Dead" {
+                self.look(client, &group, &described, &mut found).await?;
+            } else if !self.groups.all_groups {
+                // Of all groups, it has gone meanwhile.
+                let gone = Failure::Refused(format!("group {group} does not exist"));
+                failed = failed.or(Some(gone));
             }
         }
-        if self.members {
-            render(&of_members, format)
+        let output = if self.members {
+            render(&found.members, format)?
         } else if self.state {
-            render(&of_states, format)
+            render(&found.states, format)?
+        } else if self.verbose {
+            let rows: Vec<Verbose> = found.offsets.into_iter().map(Verbose).collect();
+            render(&rows, format)?
         } else {
-            render(&of_offsets, format)
+            render(&found.offsets, format)?
+        };
+        match failed {
+            Some(failure) if self.groups.groups.len() == 1 => Err(failure),
+            failed => partly(output, failed),
         }
+    }
+
+    async fn look(
+        &self,
+        client: &mut Client,
+        group: &str,
+        described: &DescribedGroup,
+        found: &mut Found,
+    ) -> Result<(), Failure> {
+        if self.members {
+            let members = described.members.iter();
+            found.members.extend(members.map(|m| member(group, m)));
+        } else if self.state {
+            found.states.push(state(client, group, described).await?);
+        } else {
+            found.offsets.extend(lags(client, group, described).await?);
+        }
+        Ok(())
     }
 }
 
@@ -68,6 +98,7 @@ struct Progress {
     group: String,
     topic: String,
     partition: i32,
+    leader_epoch: Option<i32>,
     current_offset: Option<i64>,
     log_end_offset: Option<i64>,
     lag: Option<i64>,
@@ -106,6 +137,34 @@ impl Row for Progress {
     }
 }
 
+/// The same with the leader epochs.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Verbose(Progress);
+
+impl Row for Verbose {
+    const HEADINGS: &'static [&'static str] = &[
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "LEADER-EPOCH",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "CONSUMER-ID",
+        "HOST",
+        "CLIENT-ID",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let epoch = self.0.leader_epoch;
+        let epoch = epoch.map_or("-".to_owned(), |epoch| epoch.to_string());
+        let mut cells = self.0.cells();
+        cells.insert(3, epoch);
+        cells
+    }
+}
+
 async fn lags(
     client: &mut Client,
     group: &str,
@@ -119,21 +178,23 @@ async fn lags(
     let mut places: Vec<Place> = committed.keys().chain(owners.keys()).cloned().collect();
     places.sort();
     places.dedup();
-    let mut topics: Vec<String> = places.iter().map(|(topic, _)| topic.clone()).collect();
-    topics.dedup();
-    let leaders = offsets::leaders(client, Some(&topics)).await?;
-    let ends = offsets::at(client, &leaders, &places, LATEST).await?;
+    let topics = scope::topics(&places);
+    // Nobody knows the end of a log without a leader, or of a topic that is gone.
+    let leaders = Cluster::look(client, Some(&topics), false).await?.leaders();
+    let led = places.iter().filter(|place| leaders.contains_key(*place));
+    let ends = offsets::at(client, &leaders, led, LATEST).await?;
     let rows = places.into_iter().map(|place| {
-        let current = committed.get(&place).copied();
+        let stored = committed.get(&place);
+        let current = stored.map(|stored| stored.offset);
         let end = ends.get(&place).copied().flatten();
         let owner = owners.get(&place);
         Progress {
             group: group.to_owned(),
+            leader_epoch: stored.and_then(|stored| stored.leader_epoch),
             current_offset: current,
             log_end_offset: end,
-            lag: current
-                .zip(end)
-                .map(|(current, end)| (end - current).max(0)),
+            // Negative where more is committed than there is.
+            lag: current.zip(end).map(|(current, end)| end - current),
             consumer_id: owner.map(|member| member.member_id.to_string()),
             host: owner.map(|member| member.client_host.to_string()),
             client_id: owner.map(|member| member.client_id.to_string()),

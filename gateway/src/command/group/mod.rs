@@ -1,18 +1,38 @@
 //! `fencepost group`: consumer groups, in the words of Kafka's `kafka-consumer-groups`.
 
+mod delete;
 mod describe;
 mod offsets;
+mod plan;
 mod reset;
+mod scope;
+
+use std::collections::BTreeSet;
 
 use clap::{Args, Subcommand};
-use kafka_protocol::messages::{DeleteGroupsRequest, GroupId, ListGroupsRequest};
+use kafka_protocol::messages::ListGroupsRequest;
 use serde::Serialize;
 
-use super::client::{Client, Connect, Key};
+use super::client::{Client, Connect};
 use super::output::{Failure, Format, Row, check, render};
 use super::topics::text;
+use delete::{Delete, DeleteOffsets};
 use describe::Describe;
 use reset::Reset;
+
+/// States of groups, as Kafka names them.
+const STATES: &[&str] = &[
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+];
+/// Types of groups, as Kafka names them.
+const TYPES: &[&str] = &["classic", "consumer", "share", "streams"];
 
 /// Arguments of `fencepost group`.
 #[derive(Debug, Clone, Args)]
@@ -34,7 +54,9 @@ enum Verb {
     Describe(Describe),
     /// Delete groups that have no members
     Delete(Delete),
-    /// Move the committed offsets of a group that has no members; shows what it would do, unless
+    /// Delete committed offsets of topics that no member of the group is subscribed to
+    DeleteOffsets(DeleteOffsets),
+    /// Move the committed offsets of groups that have no members; shows what it would do, unless
     /// --execute is given
     ResetOffsets(Reset),
 }
@@ -49,13 +71,6 @@ struct List {
     types: Vec<String>,
 }
 
-#[derive(Debug, Clone, Args)]
-struct Delete {
-    /// The groups
-    #[arg(required = true)]
-    groups: Vec<String>,
-}
-
 impl Group {
     /// Runs the command.
     pub(crate) async fn run(self) -> Result<String, Failure> {
@@ -63,7 +78,8 @@ impl Group {
         match self.verb {
             Verb::List(list) => render(&list.run(&mut client).await?, self.format),
             Verb::Describe(describe) => describe.run(&mut client, self.format).await,
-            Verb::Delete(delete) => render(&delete.run(&mut client).await?, self.format),
+            Verb::Delete(delete) => delete.run(&mut client, self.format).await,
+            Verb::DeleteOffsets(delete) => delete.run(&mut client, self.format).await,
             Verb::ResetOffsets(reset) => reset.run(&mut client, self.format).await,
         }
     }
@@ -90,7 +106,12 @@ impl Row for Listed {
 
 impl List {
     async fn run(&self, client: &mut Client) -> Result<Vec<Listed>, Failure> {
-        let mut rows = list(client, &self.state, &self.types).await?;
+        let words = |given: &[String], words: &[&str]| {
+            let given = given.iter().map(|word| known(word, words));
+            given.collect::<Result<Vec<String>, Failure>>()
+        };
+        let states = words(&self.state, STATES)?;
+        let mut rows = list(client, &states, &words(&self.types, TYPES)?).await?;
         rows.sort_by(|a, b| a.group.cmp(&b.group));
         Ok(rows)
     }
@@ -136,44 +157,62 @@ async fn list(
     Ok(rows)
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Deleted {
-    group: String,
-    deleted: bool,
+/// Groups that a verb is about.
+#[derive(Debug, Clone, Args)]
+struct Chosen {
+    /// The groups
+    #[arg(
+        value_name = "GROUP",
+        required_unless_present = "all_groups",
+        conflicts_with = "all_groups"
+    )]
+    groups: Vec<String>,
+    /// Every consumer group of the cluster
+    #[arg(long)]
+    all_groups: bool,
 }
 
-impl Row for Deleted {
-    const HEADINGS: &'static [&'static str] = &["GROUP", "DELETED"];
-    fn cells(&self) -> Vec<String> {
-        vec![self.group.clone(), self.deleted.to_string()]
+impl Chosen {
+    /// Their names, each once. Of all groups, those of consumers: what other clients use groups
+    /// for is theirs.
+    async fn names(&self, client: &mut Client) -> Result<Vec<String>, Failure> {
+        let mut names = self.groups.clone();
+        if self.all_groups {
+            let listed = list(client, &[], &[]).await?;
+            let of_consumers = |row: &Listed| matches!(&*row.protocol_type, "consumer" | "");
+            names.extend(listed.into_iter().filter(of_consumers).map(|row| row.group));
+            names.sort();
+        }
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(name.clone()));
+        Ok(names)
     }
 }
 
-impl Delete {
-    async fn run(&self, client: &mut Client) -> Result<Vec<Deleted>, Failure> {
-        let mut rows = Vec::new();
-        for group in &self.groups {
-            let code =
-                |answer: &<DeleteGroupsRequest as kafka_protocol::protocol::Request>::Response| {
-                    answer.results.first().map_or(0, |result| result.error_code)
-                };
-            let answer = client
-                .call_coordinator(
-                    Key::Group(group),
-                    |_| {
-                        let names = vec![GroupId(text(group))];
-                        DeleteGroupsRequest::default().with_groups_names(names)
-                    },
-                    code,
-                )
-                .await?;
-            check(code(&answer), || format!("group {group}"))?;
-            rows.push(Deleted {
-                group: group.clone(),
-                deleted: true,
-            });
-        }
-        Ok(rows)
+/// The outcome of a verb that did `output`, and perhaps not everything.
+fn partly(output: String, failed: Option<Failure>) -> Result<String, Failure> {
+    match failed {
+        None => Ok(output),
+        Some(why) => Err(why.after(output)),
+    }
+}
+
+/// A word of Kafka's, however it is written; a wrong one would find nothing.
+fn known(text: &str, words: &[&str]) -> Result<String, Failure> {
+    let found = words.iter().find(|word| word.eq_ignore_ascii_case(text));
+    let found = found.map(|word| (*word).to_owned());
+    found.ok_or_else(|| Failure::Usage(format!("{text}: not one of {}", words.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_kafkas_in_any_case() {
+        assert_eq!(known("stable", STATES), Ok("Stable".to_owned()));
+        assert_eq!(known("CLASSIC", TYPES), Ok("classic".to_owned()));
+        let refused = known("Stabel", STATES).unwrap_err();
+        assert!(matches!(refused, Failure::Usage(_)), "{refused:?}");
     }
 }

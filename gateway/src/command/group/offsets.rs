@@ -41,11 +41,19 @@ pub(super) async fn describe(client: &mut Client, group: &str) -> Result<Describ
     Ok(described)
 }
 
+/// An offset that a group has committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Committed {
+    pub(super) offset: i64,
+    /// Leader epoch of the record before it, where the group said it.
+    pub(super) leader_epoch: Option<i32>,
+}
+
 /// Offsets that the group has committed.
 pub(super) async fn committed(
     client: &mut Client,
     group: &str,
-) -> Result<BTreeMap<Place, i64>, Failure> {
+) -> Result<BTreeMap<Place, Committed>, Failure> {
     let answer = client
         .call_coordinator(
             Key::Group(group),
@@ -68,10 +76,14 @@ pub(super) async fn committed(
         .await?;
     check(fetch_code(&answer), || format!("offsets of group {group}"))?;
     let mut offsets = BTreeMap::new();
-    let mut keep = |topic: &TopicName, partition: i32, code: i16, offset: i64| {
+    let mut keep = |topic: &TopicName, partition: i32, code: i16, offset: i64, epoch: i32| {
         check(code, || format!("offset of {}-{partition}", topic.as_str()))?;
+        let committed = Committed {
+            offset,
+            leader_epoch: Some(epoch).filter(|epoch| *epoch >= 0),
+        };
         if offset >= 0 {
-            offsets.insert((topic.to_string(), partition), offset);
+            offsets.insert((topic.to_string(), partition), committed);
         }
         Ok(())
     };
@@ -82,6 +94,7 @@ pub(super) async fn committed(
                 p.partition_index,
                 p.error_code,
                 p.committed_offset,
+                p.committed_leader_epoch,
             )?;
         }
     }
@@ -92,6 +105,7 @@ pub(super) async fn committed(
                 p.partition_index,
                 p.error_code,
                 p.committed_offset,
+                p.committed_leader_epoch,
             )?;
         }
     }

@@ -11,38 +11,33 @@ use serde::Serialize;
 
 use super::super::client::Client;
 use super::super::output::{Failure, Format, Row, render};
-use super::offsets::{self, EARLIEST, LATEST, Place};
+use super::offsets::{self, Committed, EARLIEST, LATEST, Place};
+use super::plan::{self, Plan};
+use super::scope::{self, Topics};
+use super::{Chosen, partly};
 
 /// Arguments of `fencepost group reset-offsets`.
 #[derive(Debug, Clone, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "flags")]
 pub(super) struct Reset {
-    /// The group
-    group: String,
+    #[command(flatten)]
+    groups: Chosen,
     /// Only show what would be committed; what happens without --execute, too
     #[arg(long, conflicts_with = "execute")]
     dry_run: bool,
     /// Commit the new offsets
     #[arg(long)]
     execute: bool,
+    /// Print the plan as a file for --from-file instead
+    #[arg(long)]
+    export: bool,
     #[command(flatten)]
-    scope: Scope,
+    topics: Topics,
+    /// Every partition for which the group has committed
+    #[arg(long, conflicts_with = "topics")]
+    all_topics: bool,
     #[command(flatten)]
     strategy: Strategy,
-}
-
-/// Which partitions.
-#[derive(Debug, Clone, Args)]
-struct Scope {
-    /// A topic, or some of its partitions; can be repeated
-    #[arg(
-        long = "topic",
-        value_name = "TOPIC[:P,P...]",
-        conflicts_with = "all_topics"
-    )]
-    topics: Vec<String>,
-    /// Every topic for which the group has committed
-    #[arg(long)]
-    all_topics: bool,
 }
 
 /// Where to.
@@ -55,7 +50,7 @@ struct Strategy {
     /// To the end of each log
     #[arg(long)]
     to_latest: bool,
-    /// To where it is: fixes an offset outside of the log
+    /// To where it is; to the end of each log where nothing is committed
     #[arg(long)]
     to_current: bool,
     /// To this offset
@@ -70,7 +65,8 @@ struct Strategy {
     /// To the first record of the time so long ago, ISO 8601: P1DT2H
     #[arg(long, value_name = "DURATION")]
     by_duration: Option<String>,
-    /// To the offsets of a file of lines TOPIC,PARTITION,OFFSET
+    /// To the offsets of a file of lines TOPIC,PARTITION,OFFSET, or GROUP,TOPIC,PARTITION,OFFSET
+    /// for several groups
     #[arg(long, value_name = "FILE")]
     from_file: Option<PathBuf>,
 }
@@ -85,7 +81,7 @@ enum Target {
     Shift(i64),
     /// Milliseconds since the epoch.
     Time(i64),
-    Listed(BTreeMap<Place, i64>),
+    Listed(Plan),
 }
 
 /// What is known of a partition.
@@ -96,6 +92,8 @@ struct Known {
     committed: Option<i64>,
     /// The first offset at the time asked for; `None` if no record is so late.
     timed: Option<i64>,
+    /// What the file says.
+    listed: Option<i64>,
 }
 
 /// A partition's old and new offset.
@@ -136,37 +134,89 @@ impl Row for Moved {
 impl Reset {
     pub(super) async fn run(&self, client: &mut Client, format: Format) -> Result<String, Failure> {
         let target = self.strategy.target(client.now_ms())?;
-        let described = offsets::describe(client, &self.group).await?;
+        let listed = matches!(target, Target::Listed(_));
+        if self.topics.is_empty() && !self.all_topics && !listed {
+            let what = "one of --topic and --all-topics is needed";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        let groups = self.groups.names(client).await?;
+        let several = self.groups.all_groups || groups.len() > 1;
+        if let Target::Listed(plan) = &target
+            && several
+            && plan.is_of_one_group()
+        {
+            let what = "--from-file: for several groups each line begins with its group";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        let mut rows = Vec::new();
+        let mut failed = None;
+        for group in &groups {
+            match self.one(client, group, &target).await {
+                Ok(moved) => rows.extend(moved),
+                Err(failure) if failure.is_of_the_connection() => {
+                    failed = Some(failure);
+                    break;
+                }
+                // The others are moved all the same.
+                Err(failure) => failed = failed.or(Some(failure)),
+            }
+        }
+        let output = if self.export {
+            let lines = rows.iter().map(|row| {
+                let group = several.then_some(&*row.group);
+                plan::line(group, &row.topic, row.partition, row.new_offset)
+            });
+            lines.collect()
+        } else {
+            render(&rows, format)?
+        };
+        match failed {
+            Some(failure) if rows.is_empty() => Err(failure),
+            failed => partly(output, failed),
+        }
+    }
+
+    async fn one(
+        &self,
+        client: &mut Client,
+        group: &str,
+        target: &Target,
+    ) -> Result<Vec<Moved>, Failure> {
+        let described = offsets::describe(client, group).await?;
         let state = described.group_state.as_str();
         if !matches!(state, "Empty" | "Dead") {
             return Err(Failure::Refused(format!(
-                "group {} is in state {state}: its offsets can be moved when it has no members",
-                self.group
+                "group {group} is in state {state}: its offsets can be moved when it has no members"
             )));
         }
-        let committed = offsets::committed(client, &self.group).await?;
-        let known = self.known(client, &target, &committed).await?;
+        let committed = offsets::committed(client, group).await?;
+        let listed = match target {
+            Target::Listed(plan) => plan.of(group),
+            _ => BTreeMap::new(),
+        };
+        let known = self.known(client, target, &committed, &listed).await?;
         let mut moved = BTreeMap::new();
         for (place, known) in &known {
-            if let Some(offset) = decide(&target, place, *known)? {
+            if let Some(offset) = decide(target, place, *known)? {
                 moved.insert(place.clone(), offset);
             }
         }
         if self.execute && !moved.is_empty() {
-            offsets::commit(client, &self.group, &moved).await?;
+            offsets::commit(client, group, &moved).await?;
         }
-        let rows: Vec<Moved> = moved
+        let rows = moved
             .into_iter()
             .map(|((topic, partition), new_offset)| Moved {
-                group: self.group.clone(),
-                current_offset: committed.get(&(topic.clone(), partition)).copied(),
+                group: group.to_owned(),
+                current_offset: committed
+                    .get(&(topic.clone(), partition))
+                    .map(|committed| committed.offset),
                 topic,
                 partition,
                 new_offset,
                 committed: self.execute,
-            })
-            .collect();
-        render(&rows, format)
+            });
+        Ok(rows.collect())
     }
 
     /// What there is to know of every partition in the scope.
@@ -174,17 +224,19 @@ impl Reset {
         &self,
         client: &mut Client,
         target: &Target,
-        committed: &BTreeMap<Place, i64>,
+        committed: &BTreeMap<Place, Committed>,
+        listed: &BTreeMap<Place, i64>,
     ) -> Result<BTreeMap<Place, Known>, Failure> {
-        let wanted = match target {
-            Target::Listed(listed) if self.scope.is_empty() => listed.keys().cloned().collect(),
-            _ => self.scope.wanted(committed)?,
+        let wanted = if self.all_topics {
+            committed.keys().cloned().collect()
+        } else if self.topics.is_empty() {
+            listed.keys().cloned().collect()
+        } else {
+            self.topics.wanted()?
         };
-        let mut topics: Vec<String> = wanted.iter().map(|(topic, _)| topic.clone()).collect();
-        topics.sort();
-        topics.dedup();
+        let topics = scope::topics(&wanted);
         let leaders = offsets::leaders(client, Some(&topics)).await?;
-        let places = expand(&wanted, &leaders);
+        let places = scope::expand(&wanted, &leaders);
         let earliest = offsets::at(client, &leaders, &places, EARLIEST).await?;
         let latest = offsets::at(client, &leaders, &places, LATEST).await?;
         let timed = match target {
@@ -197,68 +249,14 @@ impl Reset {
             let known = Known {
                 earliest: of(&earliest, &place).unwrap_or(0),
                 latest: of(&latest, &place).unwrap_or(0),
-                committed: committed.get(&place).copied(),
+                committed: committed.get(&place).map(|committed| committed.offset),
                 timed: of(&timed, &place),
+                listed: listed.get(&place).copied(),
             };
             (place, known)
         });
         Ok(known.collect())
     }
-}
-
-/// All partitions of a topic, in a list of places.
-const ALL: i32 = -1;
-
-impl Scope {
-    fn is_empty(&self) -> bool {
-        self.topics.is_empty() && !self.all_topics
-    }
-
-    /// Places, with [`ALL`] for every partition of a topic.
-    fn wanted(&self, committed: &BTreeMap<Place, i64>) -> Result<Vec<Place>, Failure> {
-        if self.all_topics {
-            return Ok(committed
-                .keys()
-                .map(|(topic, _)| (topic.clone(), ALL))
-                .collect());
-        }
-        if self.topics.is_empty() {
-            let what = "one of --topic and --all-topics is needed";
-            return Err(Failure::Usage(what.to_owned()));
-        }
-        let mut wanted = Vec::new();
-        for text in &self.topics {
-            let Some((topic, partitions)) = text.split_once(':') else {
-                wanted.push((text.clone(), ALL));
-                continue;
-            };
-            for partition in partitions.split(',') {
-                let number: i32 = partition.parse().ok().filter(|p| *p >= 0).ok_or_else(|| {
-                    Failure::Usage(format!("--topic {text}: {partition} is no partition"))
-                })?;
-                wanted.push((topic.to_owned(), number));
-            }
-        }
-        Ok(wanted)
-    }
-}
-
-/// The partitions that `wanted` means, of those that are `present`.
-fn expand(wanted: &[Place], present: &BTreeMap<Place, String>) -> Vec<Place> {
-    let mut places: Vec<Place> = wanted
-        .iter()
-        .flat_map(|(topic, partition)| match *partition {
-            ALL => present
-                .keys()
-                .filter(|(name, _)| name == topic)
-                .cloned()
-                .collect(),
-            _ => vec![(topic.clone(), *partition)],
-        })
-        .collect();
-    places.sort();
-    places.dedup();
-    places
 }
 
 impl Strategy {
@@ -279,7 +277,7 @@ impl Strategy {
         } else if let Some(path) = &self.from_file {
             let failed = |error| Failure::Usage(format!("{}: {error}", path.display()));
             let text = std::fs::read_to_string(path).map_err(failed)?;
-            Target::Listed(listed(&text)?)
+            Target::Listed(Plan::parse(&text)?)
         } else if to_earliest {
             Target::Earliest
         } else if to_latest {
@@ -315,45 +313,20 @@ fn before(now_ms: i64, text: &str) -> Result<i64, Failure> {
     Ok(now_ms.saturating_sub(ms))
 }
 
-/// Lines TOPIC,PARTITION,OFFSET.
-fn listed(text: &str) -> Result<BTreeMap<Place, i64>, Failure> {
-    let mut offsets = BTreeMap::new();
-    let lines = text
-        .lines()
-        .zip(1..)
-        .filter(|(line, _)| !line.trim().is_empty());
-    for (line, number) in lines {
-        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-        let parsed = match fields[..] {
-            [topic, partition, offset] => partition
-                .parse()
-                .ok()
-                .zip(offset.parse().ok())
-                .map(|(partition, offset)| ((topic.to_owned(), partition), offset)),
-            _ => None,
-        };
-        let (place, offset) = parsed.ok_or_else(|| {
-            Failure::Usage(format!(
-                "line {number}: {line:?} is not TOPIC,PARTITION,OFFSET"
-            ))
-        })?;
-        offsets.insert(place, offset);
-    }
-    Ok(offsets)
-}
-
-/// The new offset of a partition, within its log; `None` leaves it as it is.
+/// The new offset of a partition; `None` leaves it as it is. Within the log, but for one that is
+/// committed and stays, as with Kafka's tool.
 fn decide(target: &Target, place: &Place, known: Known) -> Result<Option<i64>, Failure> {
     let Known {
         earliest,
         latest,
         committed,
         timed,
+        listed,
     } = known;
     let offset = match target {
         Target::Earliest => earliest,
         Target::Latest => latest,
-        Target::Current => committed.unwrap_or(latest),
+        Target::Current => return Ok(Some(committed.unwrap_or(latest))),
         Target::Offset(offset) => *offset,
         Target::Shift(by) => {
             let Some(committed) = committed else {
@@ -365,8 +338,8 @@ fn decide(target: &Target, place: &Place, known: Known) -> Result<Option<i64>, F
             committed.saturating_add(*by)
         }
         Target::Time(_) => timed.unwrap_or(latest),
-        Target::Listed(listed) => match listed.get(place) {
-            Some(offset) => *offset,
+        Target::Listed(_) => match listed {
+            Some(offset) => offset,
             None => return Ok(None),
         },
     };
@@ -383,16 +356,17 @@ mod tests {
             latest: 100,
             committed,
             timed,
+            listed: None,
         };
         decide(target, &("t".to_owned(), 0), known).unwrap()
     }
 
     #[test]
-    fn every_strategy_stays_within_the_log() {
+    fn every_strategy_but_the_current_offset_stays_within_the_log() {
         assert_eq!(decided(&Target::Earliest, Some(50), None), Some(10));
         assert_eq!(decided(&Target::Latest, Some(50), None), Some(100));
         assert_eq!(decided(&Target::Current, Some(50), None), Some(50));
-        assert_eq!(decided(&Target::Current, Some(5), None), Some(10));
+        assert_eq!(decided(&Target::Current, Some(5), None), Some(5));
         assert_eq!(decided(&Target::Current, None, None), Some(100));
         assert_eq!(decided(&Target::Offset(7), None, None), Some(10));
         assert_eq!(decided(&Target::Offset(101), None, None), Some(100));
@@ -401,10 +375,14 @@ mod tests {
         assert_eq!(decided(&Target::Time(0), None, Some(60)), Some(60));
         assert_eq!(decided(&Target::Time(0), None, None), Some(100));
         let place = ("t".to_owned(), 0);
-        let listed = Target::Listed(BTreeMap::from([(place.clone(), 33)]));
-        assert_eq!(decided(&listed, None, None), Some(33));
-        let other = Target::Listed(BTreeMap::new());
-        assert_eq!(decided(&other, None, None), None);
+        let file = Target::Listed(Plan::default());
+        assert_eq!(decided(&file, Some(50), None), None);
+        let known = Known {
+            latest: 100,
+            listed: Some(101),
+            ..Known::default()
+        };
+        assert_eq!(decide(&file, &place, known), Ok(Some(100)));
         let known = Known::default();
         assert!(decide(&Target::Shift(1), &place, known).is_err());
     }
@@ -424,35 +402,5 @@ mod tests {
         assert_eq!(before(day, "PT1H30M").unwrap(), day - 5_400_000);
         assert!(matches!(before(0, "-P1D"), Err(Failure::Usage(_))));
         assert!(matches!(before(0, "1 day ago"), Err(Failure::Usage(_))));
-    }
-
-    #[test]
-    fn a_file_is_read_line_by_line() {
-        let read = listed("a,0,5\n\n b , 1 , 6 \n").unwrap();
-        assert_eq!(read.get(&("a".to_owned(), 0)), Some(&5));
-        assert_eq!(read.get(&("b".to_owned(), 1)), Some(&6));
-        let refused = listed("a,0,5\na,0\n").unwrap_err().to_string();
-        assert!(refused.starts_with("line 2"), "{refused}");
-    }
-
-    #[test]
-    fn a_scope_names_topics_or_partitions() {
-        let scope = |topics: &[&str]| Scope {
-            topics: topics.iter().map(|topic| (*topic).to_owned()).collect(),
-            all_topics: false,
-        };
-        let committed = BTreeMap::new();
-        let wanted = scope(&["a", "b:0,2"]).wanted(&committed).unwrap();
-        let place = |topic: &str, partition| (topic.to_owned(), partition);
-        assert_eq!(wanted, [place("a", ALL), place("b", 0), place("b", 2)]);
-        assert!(scope(&[]).wanted(&committed).is_err());
-        assert!(scope(&["a:x"]).wanted(&committed).is_err());
-        let present = [place("a", 0), place("a", 1), place("b", 0)];
-        let present = present.map(|place| (place, String::new())).into();
-        let places = expand(&wanted, &present);
-        assert_eq!(
-            places,
-            [place("a", 0), place("a", 1), place("b", 0), place("b", 2)]
-        );
     }
 }

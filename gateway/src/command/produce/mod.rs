@@ -321,17 +321,13 @@ impl Run<'_> {
         if let Some(partition) = self.args.partition {
             return partition;
         }
-        match key {
-            Some(key) => {
-                let partition = partition_of(key, self.partitions.all);
-                i32::try_from(partition).unwrap_or(0)
-            }
-            None => {
-                let led = &self.partitions.led;
-                let at = self.sticky % led.len().max(1);
-                led.get(at).copied().unwrap_or(0)
-            }
+        if let Some(key) = key {
+            let partition = partition_of(key, self.partitions.all);
+            return i32::try_from(partition).unwrap_or(0);
         }
+        let led = &self.partitions.led;
+        let at = self.sticky % led.len().max(1);
+        led.get(at).copied().unwrap_or(0)
     }
 
     async fn send(&mut self, client: &mut Client) -> Result<(), Broken> {

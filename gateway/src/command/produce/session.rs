@@ -8,6 +8,7 @@ use kafka_protocol::messages::{
     AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, EndTxnRequest, EndTxnResponse,
     InitProducerIdRequest, InitProducerIdResponse, TopicName, TransactionalId,
 };
+use kafka_protocol::protocol::Request;
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 
 use super::super::client::{Client, Key, RETRY_PAUSE, passes};
@@ -97,11 +98,8 @@ impl Session {
             let codes = partitions.map(|partition| partition.partition_error_code);
             codes.into_iter().find(|code| *code != 0).unwrap_or(0)
         };
-        let key = Key::Transaction(id);
         let build = |_| request.clone();
-        let answer = client
-            .call_coordinator_upto(key, ADD_OF_CLIENTS, build, code)
-            .await?;
+        let answer = insist(client, id, ADD_OF_CLIENTS, build, code).await?;
         check(code(&answer), || format!("transaction of {id}"))?;
         self.added.extend(new);
         Ok(())
@@ -123,11 +121,29 @@ impl Session {
                 .with_committed(commit)
         };
         let code = |answer: &EndTxnResponse| answer.error_code;
-        let key = Key::Transaction(id);
-        let answer = client
-            .call_coordinator_upto(key, END_KEEPS_EPOCH, build, code)
-            .await?;
+        let answer = insist(client, id, END_KEEPS_EPOCH, build, code).await?;
         check(answer.error_code, || format!("transaction of {id}"))
+    }
+}
+
+/// Asks the coordinator of `id` what may be asked twice, again while it can't be reached.
+async fn insist<R: Request>(
+    client: &mut Client,
+    id: &str,
+    max: i16,
+    build: impl Fn(i16) -> R,
+    code: impl Fn(&R::Response) -> i16,
+) -> Result<R::Response, Failure> {
+    let late = client.monotonic() + client.patience();
+    loop {
+        let key = Key::Transaction(id);
+        let answer = client.call_coordinator_upto(key, max, &build, &code).await;
+        match answer {
+            Err(Failure::Unreachable(_)) if client.monotonic() < late => {
+                client.pause(RETRY_PAUSE).await;
+            }
+            answer => return answer,
+        }
     }
 }
 

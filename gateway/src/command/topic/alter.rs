@@ -23,13 +23,7 @@ pub(super) struct Alter {
     #[arg(required = true)]
     topics: Vec<String>,
     /// So many partitions from now on; never fewer than before
-    #[arg(
-        short,
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(i32).range(1..),
-        required_unless_present_any = ["set", "delete", "append", "subtract"]
-    )]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     partitions: Option<i32>,
     /// Set a config; can be repeated
     #[arg(short, long, value_name = "KEY=VALUE", value_parser = pair)]
@@ -51,13 +45,13 @@ pub(super) struct Alter {
 /// A change of a topic.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Altered {
+pub(super) struct Alteration {
     topic: String,
     change: String,
     altered: bool,
 }
 
-impl Row for Altered {
+impl Row for Alteration {
     const HEADINGS: &'static [&'static str] = &["TOPIC", "CHANGE", "ALTERED"];
 
     fn cells(&self) -> Vec<String> {
@@ -79,7 +73,12 @@ struct Op<'a> {
 }
 
 impl Alter {
-    pub(super) async fn run(self, client: &mut Client) -> Result<Outcome<Altered>, Failure> {
+    pub(super) async fn run(self, client: &mut Client) -> Result<Outcome<Alteration>, Failure> {
+        if self.partitions.is_none() && self.ops().is_empty() {
+            let allowed = "--partitions, --set, --delete, --append, --subtract";
+            let why = format!("nothing to alter: allowed are {allowed}");
+            return Err(Failure::Usage(why));
+        }
         let mut outcome = Outcome::new();
         for topic in &self.topics {
             if let Err(failure) = self.change(client, topic, true).await {
@@ -127,14 +126,14 @@ impl Alter {
         ops
     }
 
-    fn rows(&self, topic: &str) -> Vec<Altered> {
+    fn rows(&self, topic: &str) -> Vec<Alteration> {
         let configs = self.ops().into_iter().map(|op| match op.value {
             Some(value) => format!("{} {}={value}", op.word, op.key),
             None => format!("{} {}", op.word, op.key),
         });
         let partitions = self.partitions.map(|count| format!("partitions {count}"));
         let changes = configs.chain(partitions);
-        let rows = changes.map(|change| Altered {
+        let rows = changes.map(|change| Alteration {
             topic: topic.to_owned(),
             change,
             altered: !self.dry_run,

@@ -39,7 +39,7 @@ pub(super) struct Create {
 /// What became of a topic.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Created {
+pub(super) struct Creation {
     topic: String,
     partitions: Option<i32>,
     replication_factor: Option<i16>,
@@ -47,7 +47,7 @@ pub(super) struct Created {
     created: bool,
 }
 
-impl Row for Created {
+impl Row for Creation {
     const HEADINGS: &'static [&'static str] =
         &["TOPIC", "PARTITIONS", "REPLICATION-FACTOR", "CREATED"];
     const WIDE: &'static [&'static str] = &["TOPIC-ID"];
@@ -67,7 +67,7 @@ impl Row for Created {
 }
 
 impl Create {
-    pub(super) async fn run(self, client: &mut Client) -> Result<Outcome<Created>, Failure> {
+    pub(super) async fn run(self, client: &mut Client) -> Result<Outcome<Creation>, Failure> {
         let configs = self.configs.iter().map(|(key, value)| {
             CreatableTopicConfig::default()
                 .with_name(text(key))
@@ -93,7 +93,7 @@ impl Create {
             let code = if is_there { 0 } else { result.error_code };
             let what = || format!("topic {topic}");
             let checked = check_said(code, result.error_message.as_ref(), what);
-            outcome.put(checked.map(|()| Created {
+            outcome.put(checked.map(|()| Creation {
                 partitions: (result.num_partitions > 0).then_some(result.num_partitions),
                 replication_factor:
                     (result.replication_factor > 0).then_some(result.replication_factor),

@@ -41,7 +41,7 @@ pub(super) struct DeleteRecords {
     #[arg(long)]
     all_partitions: bool,
     /// Records below this offset; end for all of them
-    #[arg(long, value_name = "OFFSET", value_parser = before)]
+    #[arg(long, value_name = "OFFSET", value_parser = before, allow_hyphen_values = true)]
     before: Option<i64>,
     /// What kafka-delete-records reads: {"partitions": [{"topic", "partition", "offset"}]}
     #[arg(

@@ -149,7 +149,7 @@ pub(super) struct Partitions {
 /// A partition. Offsets are not there where there is no leader to ask.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Partition {
+pub(super) struct PartitionState {
     topic: String,
     partition: i32,
     leader: Option<i32>,
@@ -161,7 +161,7 @@ pub(super) struct Partition {
     high_watermark: Option<i64>,
 }
 
-impl Row for Partition {
+impl Row for PartitionState {
     const HEADINGS: &'static [&'static str] = &[
         "TOPIC",
         "PARTITION",
@@ -197,7 +197,7 @@ impl Row for Partition {
 }
 
 impl Partitions {
-    pub(super) async fn run(self, client: &mut Client) -> Result<Vec<Partition>, Failure> {
+    pub(super) async fn run(self, client: &mut Client) -> Result<Vec<PartitionState>, Failure> {
         let cluster = Cluster::ask(client, named(&self.topics)).await?;
         let leaders = cluster.leaders();
         let places: Vec<&Place> = leaders.keys().collect();
@@ -214,17 +214,20 @@ impl Partitions {
             let (code, offset) = offsets.get(which)?.get(place)?;
             offset.filter(|_| *code == 0)
         };
-        let rows = cluster.partitions.iter().map(|(place, held)| Partition {
-            topic: place.0.clone(),
-            partition: place.1,
-            leader: (held.leader >= 0).then_some(held.leader),
-            leader_epoch: (held.leader_epoch >= 0).then_some(held.leader_epoch),
-            replicas: held.replicas.clone(),
-            isr: held.in_sync.clone(),
-            log_start_offset: of(0, place),
-            last_stable_offset: of(1, place),
-            high_watermark: of(2, place),
-        });
+        let rows = cluster
+            .partitions
+            .iter()
+            .map(|(place, held)| PartitionState {
+                topic: place.0.clone(),
+                partition: place.1,
+                leader: (held.leader >= 0).then_some(held.leader),
+                leader_epoch: (held.leader_epoch >= 0).then_some(held.leader_epoch),
+                replicas: held.replicas.clone(),
+                isr: held.in_sync.clone(),
+                log_start_offset: of(0, place),
+                last_stable_offset: of(1, place),
+                high_watermark: of(2, place),
+            });
         Ok(rows.collect())
     }
 }

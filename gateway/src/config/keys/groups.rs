@@ -38,7 +38,8 @@ pub(super) const KEYS: &[Key] = &[
         "offset.metadata.max.bytes",
         COUNT,
         "4096",
-        "Longest metadata of a committed offset, bytes.",
+        "Longest metadata of a committed offset, in UTF-16 code units as Kafka counts them: never \
+         more than its bytes.",
     ),
     used(
         "offsets.retention.minutes",

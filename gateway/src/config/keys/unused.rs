@@ -6,7 +6,8 @@ use super::{Key, ignored};
 pub(super) const KEYS: &[Key] = &[
     ignored(
         "default.replication.factor",
-        "the store replicates or does not; topics report one replica per live broker",
+        "the store replicates or does not; topics report one replica per live broker, or \
+         `virtual.replicas`",
     ),
     ignored(
         "min.insync.replicas",

@@ -331,6 +331,8 @@ impl Director {
     async fn pair_quiet(&self, pair: &mut Pair) -> Result<(), String> {
         self.world().note("calm");
         self.cluster.net.calm();
+        // A look at a queue may be a minute old.
+        let patience = if self.cluster.plan.stale { 7 } else { 2 } * QUIET;
         let mut restarts = 0;
         self.restart(pair).await?;
         let mut progress = self.cluster.history.progress();
@@ -344,7 +346,7 @@ impl Director {
             if present != progress {
                 (progress, since) = (present, now);
             }
-            if now.saturating_sub(since) > 2 * QUIET {
+            if now.saturating_sub(since) > patience {
                 if restarts == 2 {
                     return Err("transactors get nowhere without any fault".to_owned());
                 }

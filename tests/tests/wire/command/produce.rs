@@ -137,7 +137,8 @@ async fn batches_that_a_topic_does_not_take_are_halved_and_single_records_refuse
 async fn a_large_input_arrives_whole_and_in_order() {
     let target = Target::shared();
     target.with_topic("cli-large", 1).await;
-    let input: String = (0..60_000).map(|n| format!("{n:0>100}\n")).collect();
+    let input: Vec<String> = (0..60_000).map(|n| format!("{n:0>100}\n")).collect();
+    let input = input.concat();
     produce(&target, &["cli-large", "-q"], &input).await.ok();
     assert_eq!(read(&target, &["cli-large", "-e"]).await, input);
 }
@@ -215,6 +216,30 @@ async fn what_was_read_before_an_interrupt_is_written() {
     drop(stdin);
     assert!(said.contains("cli-typed  0          2 "), "{said}");
     assert_eq!(read(&target, &["cli-typed", "-e"]).await, "one\ntwo\n");
+}
+
+#[tokio::test]
+async fn a_transaction_outlives_the_broker() {
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("cli-outlives", 1).await;
+    let args = [
+        "cli-outlives",
+        "--txn",
+        "cli-outlives",
+        "--timeout",
+        "60000",
+        "-q",
+    ];
+    let mut child = start(&target, "produce", &args);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"one\n").unwrap();
+    await_end(&mut client, "cli-outlives", 1).await;
+    target.kill_and_restart();
+    stdin.write_all(b"two\n").unwrap();
+    drop(stdin);
+    ended(child).await.ok();
+    let printed = read(&target, &["cli-outlives", "-e"]).await;
+    assert_eq!(printed, "one\ntwo\n");
 }
 
 #[tokio::test]

@@ -8,8 +8,7 @@ use super::protocol::reason_told;
 use super::timers::TimerKey;
 use super::{
     Answer, Caller, ClassicConfig, ClassicGroup, ClassicState, Effects, Fact, Join, JoinRefused,
-    JoinReply, Joined, JoinedMember, MemberId, NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MAX, Protocol,
-    Staged, Turn,
+    JoinReply, Joined, JoinedMember, MemberId, NEW_MEMBER_JOIN_TIMEOUT_MS, Protocol, Staged, Turn,
 };
 use crate::machine::group::{GroupError, Now};
 
@@ -48,6 +47,10 @@ impl ClassicGroup {
         if !self.supports(join) {
             return refused(GroupError::InconsistentGroupProtocol, &join.member_id);
         }
+        // A member that is there stays until its session ends: it may come back as it was.
+        if !self.fits(join, turn.config) {
+            return refused(GroupError::GroupMaxSizeReached, "");
+        }
         if is_new {
             self.join_new(join, unique, turn)
         } else {
@@ -69,6 +72,23 @@ impl ClassicGroup {
                 self.members.contains(member_id) || self.members.len() < config.max_size
             }
         }
+    }
+
+    /// Whether the group's members, with this one as it is now, take no more than they may.
+    fn fits(&self, join: &Join, config: &ClassicConfig) -> bool {
+        let grows = self.join_growth(join);
+        grows == 0 || self.members.bytes().saturating_add(grows) <= config.bytes_max
+    }
+
+    /// How many bytes more the members take with a join, about.
+    pub fn join_growth(&self, join: &Join) -> usize {
+        let instance = join.instance_id.as_ref();
+        let before = self.members.get(&join.member_id).or_else(|| {
+            let id = self.members.by_instance(instance?)?;
+            self.members.get(id.as_str())
+        });
+        let before = before.map_or(0, Member::joined_bytes);
+        Member::bytes_of(join).saturating_sub(before)
     }
 
     fn supports(&self, join: &Join) -> bool {
@@ -93,14 +113,14 @@ impl ClassicGroup {
             return self.replace_static(join, &old, &id, turn);
         }
         if join.instance_id.is_none() && join.requires_member_id {
-            if self.pending.len() >= PENDING_MAX {
-                return refused(GroupError::GroupMaxSizeReached, "");
-            }
             let key = TimerKey::Session(id.clone());
             self.timers
                 .set(key, turn.now.mono_ms, join.session_timeout_ms);
             let reply = refused(GroupError::MemberIdRequired, id.as_str());
             self.pending.insert(id);
+            while let Some(oldest) = self.pending.evict() {
+                self.timers.cancel(TimerKey::Session(oldest));
+            }
             return reply;
         }
         self.add(id, join, turn)

@@ -16,10 +16,10 @@ pub(super) struct Member {
     pub(super) client_host: Arc<str>,
     pub(super) session_timeout_ms: u32,
     pub(super) rebalance_timeout_ms: u32,
-    pub(super) assignment: Bytes,
     /// It was never told its id: it cannot send heartbeats yet.
     pub(super) is_new: bool,
     pub(super) parked_sync: Option<Token>,
+    assignment: Bytes,
     parked_join: Option<Token>,
     protocols: Vec<Protocol>,
     /// Grows with every member that joins: leaders are chosen by seniority.
@@ -44,6 +44,33 @@ impl Member {
         }
     }
 
+    /// What a member takes in memory by what it says, bytes, about.
+    pub(super) fn bytes_of(join: &Join) -> usize {
+        let said = Self::said(
+            join.instance_id.as_ref(),
+            &join.client_id,
+            &join.client_host,
+        );
+        said + bytes_of_protocols(&join.protocols)
+    }
+
+    /// The same of the member as it is.
+    pub(super) fn joined_bytes(&self) -> usize {
+        let instance_id = self.instance_id.as_ref();
+        let said = Self::said(instance_id, &self.client_id, &self.client_host);
+        said + bytes_of_protocols(&self.protocols)
+    }
+
+    fn said(instance_id: Option<&Arc<str>>, client_id: &str, client_host: &str) -> usize {
+        let instance = instance_id.map_or(0, |id| id.len());
+        // Its id begins with one of the two.
+        MEMBER + 2 * (instance + client_id.len()) + client_host.len()
+    }
+
+    pub(super) fn assignment(&self) -> &Bytes {
+        &self.assignment
+    }
+
     pub(super) fn waits_in_join(&self) -> bool {
         self.parked_join.is_some()
     }
@@ -65,6 +92,16 @@ impl Member {
     }
 }
 
+/// Bytes of a member besides its texts and blobs.
+const MEMBER: usize = 1024;
+/// Bytes of a protocol besides its name and metadata.
+const PROTOCOL: usize = 256;
+
+fn bytes_of_protocols(protocols: &[Protocol]) -> usize {
+    let one = |protocol: &Protocol| PROTOCOL + protocol.name.len() + protocol.metadata.len();
+    protocols.iter().map(one).sum()
+}
+
 /// The members of a group.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Members {
@@ -74,6 +111,10 @@ pub(super) struct Members {
     supported: BTreeMap<Arc<str>, usize>,
     parked_join: usize,
     next_order: u64,
+    /// What they take in memory by what they say.
+    joined_bytes: usize,
+    /// What their assignments take.
+    assigned_bytes: usize,
 }
 
 impl Members {
@@ -87,6 +128,25 @@ impl Members {
 
     pub(super) fn parked_join(&self) -> usize {
         self.parked_join
+    }
+
+    /// What they take in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.joined_bytes + self.assigned_bytes
+    }
+
+    /// What their assignments take of it.
+    pub(super) fn assigned_bytes(&self) -> usize {
+        self.assigned_bytes
+    }
+
+    /// Gives a member its assignment.
+    pub(super) fn assign(&mut self, id: &str, assignment: Bytes) {
+        if let Some(member) = self.by_id.get_mut(id) {
+            self.assigned_bytes += assignment.len();
+            self.assigned_bytes -= member.assignment.len();
+            member.assignment = assignment;
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
@@ -129,6 +189,8 @@ impl Members {
         member.order = self.next_order;
         self.next_order += 1;
         self.count(&member.protocols, true);
+        self.joined_bytes += member.joined_bytes();
+        self.assigned_bytes += member.assignment.len();
         self.parked_join += usize::from(member.waits_in_join());
         self.by_id.insert(member.id.clone(), member);
     }
@@ -136,6 +198,8 @@ impl Members {
     pub(super) fn remove(&mut self, id: &str) -> Option<Member> {
         let member = self.by_id.remove(id)?;
         self.count(&member.protocols, false);
+        self.joined_bytes -= member.joined_bytes();
+        self.assigned_bytes -= member.assignment.len();
         self.parked_join -= usize::from(member.waits_in_join());
         if let Some(instance) = &member.instance_id {
             self.by_instance.remove(instance);
@@ -162,6 +226,8 @@ impl Members {
         member.session_timeout_ms = join.session_timeout_ms;
         member.rebalance_timeout_ms = join.rebalance_timeout_ms;
         let old = std::mem::replace(&mut member.protocols, join.protocols.clone());
+        self.joined_bytes += bytes_of_protocols(&join.protocols);
+        self.joined_bytes -= bytes_of_protocols(&old);
         self.count(&old, false);
         self.count(&join.protocols, true);
     }

@@ -20,6 +20,7 @@
 
 mod join;
 mod member;
+mod pending;
 mod protocol;
 mod query;
 mod rebalance;
@@ -46,6 +47,8 @@ pub use protocol::{
 pub use query::{Described, DescribedMember};
 
 use self::member::Members;
+use self::pending::Pending;
+pub use self::pending::{PENDING_BYTES_MAX, PENDING_MAX};
 use self::timers::Timers;
 use super::{GroupError, Now};
 
@@ -53,8 +56,9 @@ use super::{GroupError, Now};
 /// not know its id yet and cannot send heartbeats (`group.new.member.join.timeout.ms` of Kafka,
 /// a constant there).
 pub const NEW_MEMBER_JOIN_TIMEOUT_MS: u32 = 300_000;
-/// Members of one group that were given an id and did not come back with it yet.
-pub const PENDING_MAX: usize = 65_536;
+/// What the members of one group may take in memory, bytes: names, metadata, assignments. The
+/// answer to a leader, which has all metadata, stays far below what the wire can carry.
+pub const BYTES_MAX: usize = 64 << 20;
 
 /// The state of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +121,7 @@ pub struct ClassicGroup {
     leader: Option<MemberId>,
     members: Members,
     /// Given an id, and expected to join with it (KIP-394).
-    pending: BTreeSet<MemberId>,
+    pending: Pending,
     /// Members of the generation that have not asked for their assignment.
     pending_sync: BTreeSet<MemberId>,
     join_phase: JoinPhase,
@@ -165,7 +169,7 @@ impl ClassicGroup {
             protocol_name: None,
             leader: None,
             members: Members::default(),
-            pending: BTreeSet::new(),
+            pending: Pending::default(),
             pending_sync: BTreeSet::new(),
             join_phase: JoinPhase::Rebalance,
             new_member_added: false,
@@ -173,18 +177,6 @@ impl ClassicGroup {
             timers: Timers::default(),
             next_token: 0,
         }
-    }
-
-    /// A group without members that was known before: its protocol type, and since when it has
-    /// been empty, in ms since the Unix epoch.
-    pub fn restored(protocol_type: Option<Arc<str>>, empty_since_ms: i64) -> Self {
-        let mut group = Self::new(Now {
-            mono_ms: 0,
-            wall_ms: empty_since_ms,
-        });
-        group.protocol_type = protocol_type;
-        group.subscribed = group.uses_consumer_protocol().then(BTreeSet::new);
-        group
     }
 
     /// When [`ClassicGroup::on_deadline`] wants to be called, in monotonic milliseconds.

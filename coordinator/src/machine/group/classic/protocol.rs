@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::super::GroupError;
+use super::BYTES_MAX;
 
 /// A member's id: `<client id>-<uuid>`, or `<group instance id>-<uuid>`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -268,16 +269,19 @@ pub struct ClassicConfig {
     pub max_session_timeout_ms: u32,
     /// `group.max.size`.
     pub max_size: usize,
+    /// What the members of one group may take in memory, bytes.
+    pub bytes_max: usize,
 }
 
 impl Default for ClassicConfig {
-    /// Kafka's defaults.
+    /// Kafka's defaults, and a bound that Kafka has not.
     fn default() -> Self {
         Self {
             initial_rebalance_delay_ms: 3_000,
             min_session_timeout_ms: 6_000,
             max_session_timeout_ms: 1_800_000,
             max_size: 2_147_483_647,
+            bytes_max: BYTES_MAX,
         }
     }
 }

@@ -95,6 +95,11 @@ impl ClassicGroup {
         }
     }
 
+    /// What the group takes in memory, bytes, about.
+    pub fn bytes(&self) -> usize {
+        self.members.bytes() + self.pending.bytes()
+    }
+
     /// Whether nothing but its generation would be lost with it: no members, none expected.
     pub fn can_forget(&self) -> bool {
         let gone = matches!(self.state, ClassicState::Empty | ClassicState::Dead);
@@ -179,7 +184,7 @@ impl ClassicGroup {
             client_id: Arc::clone(&member.client_id),
             client_host: Arc::clone(&member.client_host),
             metadata: member.metadata(protocol),
-            assignment: member.assignment.clone(),
+            assignment: member.assignment().clone(),
         });
         Described {
             state: self.state,

@@ -272,12 +272,12 @@ impl ClassicGroup {
     /// Answers everyone who waits for an assignment: with it, or with `error` and no assignment.
     pub(super) fn propagate(&mut self, error: Option<GroupError>, turn: &mut Turn<'_>) {
         for id in self.members.ids() {
+            if error.is_some() {
+                self.members.assign(id.as_str(), bytes::Bytes::new());
+            }
             let Some(member) = self.members.get_mut(id.as_str()) else {
                 continue;
             };
-            if error.is_some() {
-                member.assignment = bytes::Bytes::new();
-            }
             let Some(token) = member.parked_sync.take() else {
                 continue;
             };

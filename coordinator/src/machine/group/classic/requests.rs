@@ -29,6 +29,13 @@ impl ClassicGroup {
         (staged, turn.effects)
     }
 
+    /// How many bytes more the members take with what the leader brings, about.
+    pub fn sync_growth(&self, sync: &Sync<'_>) -> usize {
+        let brought = sync.assignments.iter();
+        let brought: usize = brought.map(|(_, assignment)| assignment.len()).sum();
+        brought.saturating_sub(self.members.assigned_bytes())
+    }
+
     fn check_sync(&self, sync: &Sync<'_>) -> Result<(), GroupError> {
         match self.state {
             ClassicState::Dead => return Err(GroupError::CoordinatorNotAvailable),
@@ -92,9 +99,8 @@ impl ClassicGroup {
         for id in self.members.ids() {
             let assignment = assignments.remove(&id.0);
             unassigned += usize::from(assignment.is_none());
-            if let Some(member) = self.members.get_mut(id.as_str()) {
-                member.assignment = assignment.unwrap_or_default();
-            }
+            self.members
+                .assign(id.as_str(), assignment.unwrap_or_default());
         }
         if unassigned > 0 {
             turn.fact(Fact::Unassigned {
@@ -114,7 +120,7 @@ impl ClassicGroup {
         Synced {
             protocol_type: self.protocol_type.clone(),
             protocol_name: self.protocol_name.clone(),
-            assignment: member.map(|m| m.assignment.clone()).unwrap_or_default(),
+            assignment: member.map(|m| m.assignment().clone()).unwrap_or_default(),
         }
     }
 

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-/// Adds the topics of one member's `ConsumerProtocolSubscription`; `None` if the bytes are none.
+/// Most topics that are looked at: names of few bytes take far more in memory.
+const TOPICS_MAX: usize = 1 << 16;
+
+/// Adds the topics of one member's `ConsumerProtocolSubscription`; `None` if the bytes are none,
+/// or if the topics of all members are too many.
 /// What a client may claim is bounded by the bytes that are there.
 pub(super) fn topics(metadata: &[u8], into: &mut BTreeSet<String>) -> Option<()> {
     let mut rest = metadata;
@@ -15,6 +19,9 @@ pub(super) fn topics(metadata: &[u8], into: &mut BTreeSet<String>) -> Option<()>
         let length = usize::try_from(i16::from_be_bytes(take(&mut rest)?)).ok()?;
         let (name, after) = rest.split_at_checked(length)?;
         into.insert(std::str::from_utf8(name).ok()?.to_owned());
+        if into.len() > TOPICS_MAX {
+            return None;
+        }
         rest = after;
     }
     Some(())
@@ -34,6 +41,24 @@ mod tests {
         let mut found = BTreeSet::new();
         topics(metadata, &mut found)?;
         Some(found.into_iter().collect())
+    }
+
+    #[test]
+    fn too_many_topics_are_as_unknown() {
+        let names = |count: u32| {
+            let mut metadata = b"\0\0".to_vec();
+            metadata.extend(count.to_be_bytes());
+            for name in 0..count {
+                metadata.extend(b"\0\x08");
+                metadata.extend(format!("{name:08x}").as_bytes());
+            }
+            metadata
+        };
+        assert_eq!(
+            parse(&names(65_536)).map(|topics| topics.len()),
+            Some(65_536)
+        );
+        assert_eq!(parse(&names(65_537)), None);
     }
 
     #[test]

@@ -356,3 +356,69 @@ fn a_dead_group_has_told_everyone() {
         Err(GroupError::CoordinatorNotAvailable)
     );
 }
+
+fn with_metadata(member_id: &str, length: usize) -> Join {
+    Join {
+        protocols: vec![Protocol {
+            name: "range".into(),
+            metadata: vec![0; length].into(),
+        }],
+        ..member(member_id)
+    }
+}
+
+#[test]
+fn members_of_a_group_take_no_more_than_they_may() {
+    let mut scene = Scene::new();
+    scene.config.bytes_max = 100_000;
+    let (first, _) = scene.join_v2(with_metadata("", 40_000));
+    drop(scene.join_v2(with_metadata("", 40_000)));
+    let full = |scene: &mut Scene, join: Join| match scene.join(join).0 {
+        Staged::Now(Err(refused)) => assert_eq!(refused.error, GroupError::GroupMaxSizeReached),
+        other => panic!("{other:?}"),
+    };
+    full(&mut scene, with_metadata("", 40_000));
+    let effects = scene.pass(6_000);
+    let reply = joined(&effects, first).clone().unwrap();
+    assert_eq!(
+        reply.members.len(),
+        2,
+        "the leader is told of those that fit"
+    );
+    // One that is there may not grow beyond it, and stays as it was.
+    let before = scene.group.bytes();
+    full(&mut scene, with_metadata("c-2", 90_000));
+    assert_eq!(scene.group.bytes(), before);
+    let (staged, _) = scene.join(with_metadata("c-2", 40_000));
+    assert!(matches!(staged, Staged::Now(Ok(_))), "{staged:?}");
+    drop(scene.pass(600_000));
+    assert_eq!(scene.group.bytes(), 0, "nobody is left");
+}
+
+#[test]
+fn of_too_many_pending_members_the_oldest_go() {
+    let mut scene = Scene::new();
+    let long = |member_id: &str| Join {
+        client_id: "c".repeat(32_000).into(),
+        session_timeout_ms: 1_800_000,
+        ..member(member_id)
+    };
+    let mut ids = Vec::new();
+    for _ in 0..1_000 {
+        match scene.join(long("")).0 {
+            Staged::Now(Err(refused)) => {
+                assert_eq!(refused.error, GroupError::MemberIdRequired);
+                ids.push(refused.member_id);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(scene.group.bytes() <= PENDING_BYTES_MAX);
+    }
+    let forgotten = scene.join(long(&ids[0])).0;
+    let Staged::Now(Err(refused)) = forgotten else {
+        panic!("{forgotten:?}");
+    };
+    assert_eq!(refused.error, GroupError::UnknownMemberId);
+    let newest = scene.join(long(&ids[999])).0;
+    assert!(matches!(newest, Staged::Parked(_)), "{newest:?}");
+}

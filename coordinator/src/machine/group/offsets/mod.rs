@@ -164,6 +164,34 @@ impl OffsetBook {
         self.is_settled() && change <= self.concluded
     }
 
+    /// A change that makes the file at most `grows` bytes longer. Where that fits there is nothing
+    /// to be undone, and the table ahead is copied once a write: while the durable one shares it.
+    fn change_by(
+        &mut self,
+        grows: usize,
+        apply: impl FnOnce(&mut OffsetTable),
+    ) -> Result<Change, PrepareError> {
+        if self.ahead.bytes.saturating_add(grows) > BYTES_MAX {
+            return self.change(|table| {
+                apply(table);
+                Ok(())
+            });
+        }
+        if !self.is_settled() {
+            return Err(PrepareError::Unsettled);
+        }
+        let table = Arc::make_mut(&mut self.ahead);
+        let before = table.bytes;
+        apply(table);
+        debug_assert!(
+            table.bytes <= before + grows,
+            "it grew by more than {grows}"
+        );
+        self.prepared.0 += 1;
+        Ok(self.prepared)
+    }
+
+    /// A change that may be too large: what was before is kept until that is known.
     fn change(
         &mut self,
         apply: impl FnOnce(&mut OffsetTable) -> Result<(), PrepareError>,
@@ -208,7 +236,8 @@ impl OffsetBook {
         offsets: Vec<NewOffset>,
         facts: &CommitFacts,
     ) -> Result<Change, PrepareError> {
-        self.change(|table| {
+        let grows = size::of_new(&offsets) + facts.membership.bytes();
+        self.change_by(grows, |table| {
             table.deleted = false;
             facts.membership.note_in(table);
             let seq = table.take_seq();
@@ -224,7 +253,6 @@ impl OffsetBook {
                 };
                 table.put(&new.topic, new.partition, committed);
             }
-            Ok(())
         })
     }
 
@@ -236,12 +264,11 @@ impl OffsetBook {
         if !keys.iter().any(|key| there(&key)) {
             return self.unchanged();
         }
-        self.change(|table| {
+        self.change_by(0, |table| {
             for (topic, partition) in keys {
                 table.remove(topic, *partition);
                 table.unstage(topic, *partition);
             }
-            Ok(())
         })
     }
 
@@ -262,11 +289,10 @@ impl OffsetBook {
         if topics.is_empty() {
             return self.unchanged();
         }
-        self.change(|table| {
+        self.change_by(0, |table| {
             for topic in &topics {
                 table.drop_topic(topic);
             }
-            Ok(())
         })
     }
 
@@ -285,6 +311,21 @@ impl OffsetBook {
             });
             Ok(())
         })
+    }
+
+    /// Prepares that the group is there, also without offsets: its members must be known as
+    /// strangers to it after a restart, not as members of no group. `None`: it is there, or it
+    /// can't be noted now.
+    pub fn begin(&mut self, membership: &Membership) -> Option<Change> {
+        if !self.ahead.deleted && membership.is_in(&self.ahead) {
+            return None;
+        }
+        let begun = self.change(|table| {
+            table.deleted = false;
+            membership.note_in(table);
+            Ok(())
+        });
+        begun.ok()
     }
 
     /// Prepares that the time since when the group is empty outlives a restart. `None`: it has

@@ -178,7 +178,7 @@ impl Life {
                 self.ahead.decide(n.into(), txn_seq, commit);
                 assert!(matches!(decided, Decided::With(_)));
             }
-            Step::Late(n, t, p) => self.late(n, &topic(t), p.into()),
+            Step::Late(n, t, p) => self.late(n, t, p),
             Step::Delete(t, p) => {
                 let gone = (topic(t), i32::from(p));
                 self.book
@@ -210,15 +210,15 @@ impl Life {
         }
     }
 
-    fn late(&mut self, producer: u8, topic: &str, partition: i32) {
-        let txn_seq = self.txns[usize::from(producer)];
-        if txn_seq == 0 {
-            return;
+    /// What a producer's last decided transaction stages is refused.
+    fn late(&mut self, n: u8, t: u8, p: u8) {
+        let txn_seq = self.txns[usize::from(n)];
+        if txn_seq > 0 {
+            let offsets = vec![new(&topic(t), p.into(), 1)];
+            let txn = txn(n.into(), 0, txn_seq);
+            let late = self.book.stage(&txn, offsets, &Membership::default());
+            assert_eq!(late, Err(StageError::Decided));
         }
-        let offsets = vec![new(topic, partition, 1)];
-        let txn = txn(producer.into(), 0, txn_seq);
-        let late = self.book.stage(&txn, offsets, &Membership::default());
-        assert_eq!(late, Err(StageError::Decided));
     }
 
     fn write(&mut self, happens: bool) {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::table::{Committed, OffsetTable};
-use super::{Change, OffsetBook, PrepareError};
+use super::{Change, OffsetBook, PrepareError, size};
 
 /// What the file keeps of a group's members.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,6 +25,11 @@ impl Membership {
         self.protocol_type.is_none()
             || (self.protocol_type == table.protocol_type
                 && self.empty_since_ms == table.empty_since_ms)
+    }
+
+    /// How many bytes more a table takes with it, at most.
+    pub(super) fn bytes(&self) -> usize {
+        size::of_protocol_type(self.protocol_type.as_deref())
     }
 
     pub(super) fn note_in(&self, table: &mut OffsetTable) {
@@ -81,23 +86,32 @@ impl OffsetBook {
         keys
     }
 
-    /// Prepares the removal of what has expired; with the last offset of a group without members
-    /// the group goes. `None`: nothing has expired.
+    /// Prepares the removal of what has expired; a group without members and offsets goes. `None`:
+    /// nothing has expired.
     pub fn expire(
         &mut self,
         now_ms: i64,
         period_ms: i64,
         group: Retention<'_>,
     ) -> Result<Option<Change>, PrepareError> {
+        let memberless = matches!(group, Retention::EmptySince(_) | Retention::Simple);
         let keys = self.expired(now_ms, period_ms, group);
         if keys.is_empty() {
-            return Ok(None);
+            let over = memberless && self.is_hollow();
+            return over.then(|| self.delete_group()).transpose();
         }
         let change = self.delete(&keys)?;
-        let memberless = matches!(group, Retention::EmptySince(_) | Retention::Simple);
         if memberless && self.ahead.has_no_offsets() {
             return self.delete_group().map(Some);
         }
         Ok(Some(change))
+    }
+
+    /// Whether a group that is there has nothing: no offset, and no transaction to remember.
+    fn is_hollow(&self) -> bool {
+        let table = self.ahead();
+        let nothing = table.has_no_offsets() && table.applied().is_empty();
+        let was_there = table.next_seq() > 0 || table.protocol_type().is_some();
+        nothing && was_there && !table.is_deleted()
     }
 }

@@ -1,7 +1,7 @@
 //! Upper bounds of what parts of a table take in the group's file, so that a change that would
 //! make the file too long to be read again is refused before it is prepared.
 
-use super::table::{OffsetTable, StagedTxn};
+use super::table::{NewOffset, OffsetTable, StagedTxn};
 
 /// Longest file that a table may become, bytes.
 pub const BYTES_MAX: usize = 64 << 20;
@@ -29,6 +29,12 @@ fn text(text: &str) -> usize {
 /// Key in up to six maps, and the metadata.
 pub(super) fn of_committed(topic: &str, metadata: &str) -> usize {
     ENTRY + 6 * (text(topic) + 16) + text(metadata)
+}
+
+/// Of offsets that are committed or staged, with the ids of their topics.
+pub(super) fn of_new(offsets: &[NewOffset]) -> usize {
+    let one = |new: &NewOffset| of_committed(&new.topic, &new.metadata) + of_topic_id(&new.topic);
+    offsets.iter().map(one).sum()
 }
 
 /// As it will be when it is committed: the end of a transaction must fit into the file.

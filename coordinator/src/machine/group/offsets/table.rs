@@ -185,10 +185,11 @@ impl OffsetTable {
         self.committed.is_empty() && self.staged.is_empty()
     }
 
-    /// Whether nothing shows that there is a group: it never had an offset, or was deleted.
-    /// Decided transactions may be remembered all the same.
+    /// Whether nothing shows that there is a group: it never had an offset or a member, or was
+    /// deleted. Decided transactions may be remembered all the same.
     pub fn is_nothing(&self) -> bool {
-        self.deleted || (self.has_no_offsets() && self.next_seq == 0)
+        let never = self.next_seq == 0 && self.protocol_type.is_none();
+        self.deleted || (self.has_no_offsets() && never)
     }
 
     /// Upper bound of the length of the group's file, bytes.

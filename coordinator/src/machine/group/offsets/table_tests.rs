@@ -330,6 +330,56 @@ fn a_group_that_no_file_can_take_is_refused() {
 }
 
 #[test]
+fn a_commit_copies_the_table_once_a_write() {
+    let mut book = OffsetBook::default();
+    let table = |book: &OffsetBook| std::ptr::from_ref(book.ahead());
+    book.commit(vec![new("t", 0, 5)], &facts(9)).unwrap();
+    let first = table(&book);
+    for partition in 1..100 {
+        book.commit(vec![new("t", partition, 5)], &facts(9))
+            .unwrap();
+        assert_eq!(table(&book), first, "copied for partition {partition}");
+    }
+    let image = book.image().unwrap();
+    book.commit(vec![new("t", 0, 6)], &facts(9)).unwrap();
+    let second = table(&book);
+    assert_ne!(second, first, "what is being written stays as it is");
+    assert_eq!(image.table.get("t", 0).unwrap().offset, 5);
+    book.delete(&[("t".into(), 0)]).unwrap();
+    book.purge(|_, _| true).unwrap();
+    assert_eq!(table(&book), second);
+    assert_eq!(book.ahead().bytes(), OffsetTable::default().bytes());
+}
+
+#[test]
+fn a_group_with_members_is_there_without_offsets() {
+    let members = Membership {
+        protocol_type: Some("consumer".into()),
+        empty_since_ms: None,
+    };
+    let mut book = OffsetBook::default();
+    assert!(book.is_blank());
+    assert!(book.begin(&members).is_some());
+    assert!(book.begin(&members).is_none(), "prepared once");
+    write(&mut book);
+    assert!(!book.is_blank());
+    assert!(book.begin(&members).is_none(), "written once");
+    // It is gone with its members, at the next look.
+    assert_eq!(book.expire(9, 1_000, Retention::Changing), Ok(None));
+    assert_eq!(book.expire(9, 1_000, Retention::Stable(None)), Ok(None));
+    let gone = book.expire(9, 1_000, Retention::EmptySince(9)).unwrap();
+    assert!(gone.is_some());
+    write(&mut book);
+    assert!(book.is_blank() && book.durable().is_deleted());
+    let empty = book.expire(9, 1_000, Retention::EmptySince(9));
+    assert_eq!(empty, Ok(None), "deleted once");
+    // A deleted group begins anew.
+    assert!(book.begin(&members).is_some());
+    write(&mut book);
+    assert!(!book.durable().is_deleted() && !book.is_blank());
+}
+
+#[test]
 fn what_was_staged_fits_when_it_is_committed() {
     let mut book = OffsetBook::default();
     let rest = NewOffset {

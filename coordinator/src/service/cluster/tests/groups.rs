@@ -23,18 +23,24 @@ use crate::volume::layout::Place;
 
 /// A broker with its groups.
 #[derive(Debug, Clone)]
-struct Running {
-    world: World,
-    node: ClusterNode,
-    offsets: Offsets,
+pub(super) struct Running {
+    pub(super) world: World,
+    pub(super) node: ClusterNode,
+    pub(super) groups: Groups,
+    pub(super) offsets: Offsets,
 }
 
-const SIMPLE: Caller<'static> = Caller {
+pub(super) const SIMPLE: Caller<'static> = Caller {
     member_id: "",
     instance_id: None,
 };
 
-fn serve_with(world: &World, node: ClusterNode, process: Group, config: GroupConfig) -> Running {
+pub(super) fn serve_with(
+    world: &World,
+    node: ClusterNode,
+    process: Group,
+    config: GroupConfig,
+) -> Running {
     let env = world.env(process);
     let groups = Groups::start(&env, config, Arc::new(node.clone()));
     let files: Arc<dyn GroupFiles> = node.group_files();
@@ -44,24 +50,25 @@ fn serve_with(world: &World, node: ClusterNode, process: Group, config: GroupCon
     Running {
         world,
         node,
+        groups,
         offsets,
     }
 }
 
 impl Running {
     /// `None` where it hangs.
-    fn try_start(site: &Site, process: Group, hook: Arc<Interrupt>) -> Option<Self> {
+    pub(super) fn try_start(site: &Site, process: Group, hook: Arc<Interrupt>) -> Option<Self> {
         let node = site.try_start(process, hook)?.ok()?;
         let running = serve_with(&site.world, node, process, GroupConfig::default());
         running.ready().then_some(running)
     }
 
-    fn start(site: &Site, process: Group) -> Self {
+    pub(super) fn start(site: &Site, process: Group) -> Self {
         Self::try_start(site, process, Interrupt::none()).unwrap()
     }
 
     /// Waits until every slot is taken over; `false` if that never comes.
-    fn ready(&self) -> bool {
+    pub(super) fn ready(&self) -> bool {
         for _ in 0..100 {
             if self.offsets.slots_loading() == 0 {
                 return true;
@@ -85,6 +92,15 @@ impl Running {
         partition: i32,
         offset: i64,
     ) -> Result<Pending, GroupError> {
+        self.prepare_as(group, (SIMPLE, -1), (topic, partition, offset))
+    }
+
+    pub(super) fn prepare_as(
+        &self,
+        group: &str,
+        (caller, generation): (Caller<'_>, i32),
+        (topic, partition, offset): (&str, i32, i64),
+    ) -> Result<Pending, GroupError> {
         let view = self.node.view();
         let new = NewOffset {
             topic: topic.into(),
@@ -95,8 +111,8 @@ impl Running {
             metadata: "m".into(),
         };
         let commit = OffsetCommit {
-            caller: SIMPLE,
-            generation: -1,
+            caller,
+            generation,
             offsets: vec![new],
             retention_ms: None,
             missing: GroupError::IllegalGeneration,
@@ -105,7 +121,12 @@ impl Running {
     }
 
     /// Commits, as a client that waits; `None` where it hangs.
-    fn commit(&self, group: &str, partition: i32, offset: i64) -> Option<Result<(), GroupError>> {
+    pub(super) fn commit(
+        &self,
+        group: &str,
+        partition: i32,
+        offset: i64,
+    ) -> Option<Result<(), GroupError>> {
         match self.prepare(group, "a", partition, offset) {
             Ok(pending) => self.world.run(pending.durable()),
             Err(error) => Some(Err(error)),
@@ -140,7 +161,7 @@ impl Running {
     }
 
     /// What the group has, as a client that tries again while it is loaded.
-    fn fetch(&self, group: &str) -> BTreeMap<i32, i64> {
+    pub(super) fn fetch(&self, group: &str) -> BTreeMap<i32, i64> {
         for _ in 0..50 {
             match self.try_fetch(group) {
                 Ok(found) => return found,
@@ -152,12 +173,12 @@ impl Running {
     }
 }
 
-fn path(group: &str) -> VolumePath {
+pub(super) fn path(group: &str) -> VolumePath {
     Place::GroupOffsets(group.to_owned()).path()
 }
 
 /// The file of a group on the volume, or nothing.
-fn file(site: &Site, group: &str) -> Option<GroupOffsetsFile> {
+pub(super) fn file(site: &Site, group: &str) -> Option<GroupOffsetsFile> {
     let (volume, path) = (site.volume.clone(), path(group));
     let bytes = site
         .world
@@ -168,7 +189,7 @@ fn file(site: &Site, group: &str) -> Option<GroupOffsetsFile> {
         .map(|bytes: Bytes| decode(&bytes).unwrap())
 }
 
-fn site(seed: u64) -> Site {
+pub(super) fn site(seed: u64) -> Site {
     let world = World::new(seed);
     let site = Site::new(&world);
     let node = site.start(0);
@@ -187,8 +208,7 @@ fn offsets_outlive_a_restart() {
     let first = Running::start(&site, 1);
     assert_eq!(first.commit("g", 0, 5), Some(Ok(())));
     assert_eq!(first.commit("g", 1, 6), Some(Ok(())));
-    // Of a hashed name it is looked first whether there is a file.
-    first.commit_until_done(&"long".repeat(100), 1, 7).unwrap();
+    assert_eq!(first.commit(&"long".repeat(100), 1, 7), Some(Ok(())));
     site.world.kill(1);
     site.volume.power_cut(3);
     let second = Running::start(&site, 2);
@@ -392,6 +412,40 @@ fn a_damaged_file_stops_its_group_alone() {
     );
     site.world.pass(Duration::from_secs(2));
     assert_eq!(second.fetch("bad"), [(0, 4)].into());
+}
+
+#[test]
+fn a_damaged_file_under_a_hashed_name_stops_its_group_alone() {
+    let site = site(13);
+    let (bad, good) = ("bad-".repeat(100), "good".repeat(100));
+    let first = Running::start(&site, 1);
+    for group in [&bad, &good] {
+        assert_eq!(first.commit(group, 0, 5), Some(Ok(())));
+    }
+    site.world.kill(1);
+    site.put(&path(&bad), b"{");
+    let second = Running::start(&site, 2);
+    assert_eq!(second.fetch(&good), [(0, 5)].into());
+    let loading = Err(GroupError::CoordinatorLoading);
+    assert_eq!(second.try_fetch(&bad), loading);
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(second.try_fetch(&bad), loading);
+    let repaired = format!("{{\"offsets\":{{\"a/0\":4}},\"group\":{bad:?},\"seq\":3}}");
+    site.put(&path(&bad), repaired.as_bytes());
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(second.fetch(&bad), [(0, 4)].into());
+}
+
+#[test]
+fn groups_that_are_only_asked_for_take_no_memory() {
+    let site = site(14);
+    let running = Running::start(&site, 1);
+    for number in 0..100 {
+        // As long as names can be, and hashed.
+        let group = format!("{number}-{}", "long".repeat(100));
+        assert_eq!(running.try_fetch(&group), Ok(BTreeMap::new()));
+        assert!(running.groups.cell(&group).is_none());
+    }
 }
 
 #[test]

@@ -1,0 +1,283 @@
+//! Members of groups on a memory volume: what of them outlives a crash.
+
+use std::collections::BTreeMap;
+use std::future::Future as _;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::groups::{Running, file, serve_with, site};
+use super::world::{How, Interrupt, Site, host};
+use crate::machine::group::GroupError;
+use crate::machine::group::classic::{Caller, Join, Joined, Leaving, Protocol, Sync};
+use crate::service::groups::{GroupConfig, Reply};
+
+fn caller(joined: &Joined) -> Caller<'_> {
+    Caller {
+        member_id: joined.member_id.as_str(),
+        instance_id: None,
+    }
+}
+
+fn new_member() -> Join {
+    Join {
+        member_id: "".into(),
+        instance_id: None,
+        client_id: "c".into(),
+        client_host: "/127.0.0.1".into(),
+        session_timeout_ms: 60_000,
+        rebalance_timeout_ms: 60_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![Protocol {
+            name: "range".into(),
+            metadata: Bytes::new(),
+        }],
+        requires_member_id: false,
+        supports_skip_assignment: true,
+        reason: None,
+    }
+}
+
+impl Running {
+    /// Joins as the only member of a group, which is stable then.
+    fn join_alone(&self, group: &str) -> Joined {
+        self.join_as(group, new_member())
+    }
+
+    fn join_as(&self, group: &str, join: Join) -> Joined {
+        let joined = match self.groups.join(group, join) {
+            Reply::Now(reply) => reply.unwrap(),
+            Reply::Later(reply) => self.world.run(reply).unwrap().unwrap().unwrap(),
+        };
+        let sync = Sync {
+            caller: caller(&joined),
+            generation: joined.generation,
+            protocol_type: None,
+            protocol_name: None,
+            assignments: vec![(joined.member_id.0.clone(), Bytes::from_static(b"a"))],
+        };
+        match self.groups.sync(group, sync) {
+            Reply::Now(reply) => reply.unwrap(),
+            Reply::Later(reply) => self.world.run(reply).unwrap().unwrap().unwrap(),
+        };
+        joined
+    }
+
+    fn leave(&self, group: &str, joined: &Joined) {
+        let leaving = Leaving {
+            member_id: joined.member_id.0.clone(),
+            instance_id: None,
+            reason: None,
+        };
+        assert_eq!(self.groups.leave(group, &[leaving]), Ok(vec![Ok(())]));
+    }
+
+    /// Commits as a member.
+    fn commit_as(&self, group: &str, joined: &Joined, offset: i64) -> Result<(), GroupError> {
+        let who = (caller(joined), joined.generation);
+        let pending = self.prepare_as(group, who, ("a", 0, offset))?;
+        self.world.run(pending.durable()).unwrap()
+    }
+
+    fn state(&self, group: &str) -> Option<&'static str> {
+        let described = self.groups.describe(group).unwrap();
+        described.map(|described| described.state.name())
+    }
+}
+
+#[test]
+fn a_member_is_a_stranger_after_a_crash_also_of_a_group_without_offsets() {
+    let site = site(20);
+    let first = Running::start(&site, 1);
+    let joined = first.join_alone("g");
+    site.world.pass(Duration::from_secs(1));
+    let written = file(&site, "g").unwrap();
+    assert_eq!(written.protocol_type.as_deref(), Some("consumer"));
+    assert_eq!(written.offsets, Some(BTreeMap::new()));
+    site.world.kill(1);
+    site.volume.power_cut(20);
+    let second = Running::start(&site, 2);
+    assert_eq!(second.fetch("g"), BTreeMap::new());
+    assert_eq!(second.state("g"), Some("Empty"));
+    let unknown = Err(GroupError::UnknownMemberId);
+    assert_eq!(second.commit_as("g", &joined, 5), unknown);
+    assert_eq!(second.groups.heartbeat("g", caller(&joined), 1), unknown);
+    // A group that never was there is told apart.
+    let missing = second.commit_as("h", &joined, 5);
+    assert_eq!(missing, Err(GroupError::IllegalGeneration));
+}
+
+#[test]
+fn a_group_is_written_once_for_its_members() {
+    let site = site(21);
+    let running = Running::start(&site, 1);
+    let writes = || {
+        site.world.pass(Duration::from_secs(1));
+        let counters = running.offsets.counters();
+        counters.writes.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let joined = running.join_alone("g");
+    assert_eq!(writes(), 1);
+    running.leave("g", &joined);
+    let joined = running.join_alone("g");
+    assert_eq!(writes(), 1, "nothing is new");
+    assert_eq!(running.commit_as("g", &joined, 5), Ok(()));
+    assert_eq!(writes(), 2);
+}
+
+#[test]
+fn a_group_that_lost_its_members_and_has_no_offsets_is_gone() {
+    let site = site(22);
+    let mut config = GroupConfig::default();
+    config.offsets.retention_check_interval = Duration::from_secs(10);
+    let start = |process| {
+        let node = site.start(process);
+        let running = serve_with(&site.world, node, process, config.clone());
+        assert!(running.ready());
+        running
+    };
+    let running = start(1);
+    let joined = running.join_alone("g");
+    site.world.pass(Duration::from_secs(30));
+    assert_eq!(running.state("g"), Some("Stable"));
+    running.leave("g", &joined);
+    assert_eq!(running.state("g"), Some("Empty"));
+    site.world.pass(Duration::from_secs(11));
+    assert_eq!(running.state("g"), None);
+    assert!(file(&site, "g").unwrap().deleted);
+    // One whose members a crash took, too; and it begins anew.
+    running.join_alone("g");
+    site.world.pass(Duration::from_secs(1));
+    assert!(!file(&site, "g").unwrap().deleted);
+    site.world.kill(1);
+    let running = start(2);
+    assert_eq!(running.state("g"), Some("Empty"));
+    site.world.pass(Duration::from_secs(11));
+    assert_eq!(running.state("g"), None);
+}
+
+#[test]
+fn when_a_group_became_empty_outlives_a_restart() {
+    let site = site(23);
+    let mut config = GroupConfig::default();
+    config.offsets.retention_ms = 600_000;
+    config.offsets.retention_check_interval = Duration::from_secs(10);
+    let start = |process| {
+        let node = site.start(process);
+        let running = serve_with(&site.world, node, process, config.clone());
+        assert!(running.ready());
+        running
+    };
+    let running = start(1);
+    let joined = running.join_alone("g");
+    assert_eq!(running.commit_as("g", &joined, 5), Ok(()));
+    running.leave("g", &joined);
+    // Not from the commit, and not from the restart.
+    site.world.pass(Duration::from_secs(20));
+    site.world.kill(1);
+    let running = start(2);
+    site.world.pass(Duration::from_secs(280));
+    site.world.pass(Duration::from_secs(270));
+    assert_eq!(running.fetch("g"), [(0, 5)].into());
+    site.world.pass(Duration::from_secs(50));
+    assert_eq!(running.fetch("g"), BTreeMap::new());
+    assert_eq!(running.state("g"), None);
+}
+
+#[test]
+fn offsets_of_topics_that_no_member_reads_expire_while_the_group_is_stable() {
+    let site = site(26);
+    let mut config = GroupConfig::default();
+    config.offsets.retention_ms = 20_000;
+    config.offsets.retention_check_interval = Duration::from_secs(5);
+    let node = site.start(1);
+    let running = serve_with(&site.world, node, 1, config);
+    assert!(running.ready());
+    let reading = |topic: &str| {
+        let metadata = [
+            b"\0\0\0\0\0\x01\0\x01",
+            topic.as_bytes(),
+            b"\xff\xff\xff\xff",
+        ]
+        .concat();
+        Join {
+            protocols: vec![Protocol {
+                name: "range".into(),
+                metadata: metadata.into(),
+            }],
+            ..new_member()
+        }
+    };
+    for (group, topic) in [("same", "a"), ("other", "b")] {
+        let joined = running.join_as(group, reading(topic));
+        assert_eq!(running.commit_as(group, &joined, 5), Ok(()));
+    }
+    site.world.pass(Duration::from_secs(12));
+    assert_eq!(running.fetch("other"), [(0, 5)].into());
+    site.world.pass(Duration::from_secs(20));
+    assert_eq!(running.fetch("same"), [(0, 5)].into());
+    assert_eq!(running.fetch("other"), BTreeMap::new());
+    for group in ["same", "other"] {
+        assert_eq!(running.state(group), Some("Stable"));
+    }
+}
+
+#[test]
+fn a_group_is_gone_also_when_nobody_waits_for_its_deletion() {
+    let site = site(24);
+    let running = Running::start(&site, 1);
+    let member = running.join_alone("g");
+    assert_eq!(running.commit_as("g", &member, 5), Ok(()));
+    running.leave("g", &member);
+    let offsets = running.offsets.clone();
+    let mut deletion = Box::pin(async move { offsets.delete_group("g").await });
+    let polled = running.world.run(async move {
+        let polled = std::future::poll_fn(|cx| Poll::Ready(deletion.as_mut().poll(cx))).await;
+        // The client is gone.
+        drop(deletion);
+        polled
+    });
+    assert_eq!(polled, Some(Poll::Pending));
+    site.world.pass(Duration::from_secs(1));
+    assert!(file(&site, "g").unwrap().deleted);
+    assert_eq!(running.groups.describe("g"), Ok(None));
+    assert!(running.groups.cell("g").is_none());
+}
+
+/// A stable group `g`, and its owner, which is held at step `at`.
+fn held(site: &Site, at: u64) -> (Running, Arc<Interrupt>, Joined) {
+    let hook = Interrupt::new(at, How::Hold);
+    let old = Running::try_start(site, 1, hook.clone()).unwrap();
+    let joined = old.join_alone("g");
+    assert_eq!(old.commit_as("g", &joined, 5), Ok(()));
+    (old, hook, joined)
+}
+
+#[test]
+fn who_waits_on_a_group_that_another_process_took_is_sent_away() {
+    let (_, counted, _) = held(&site(25), u64::MAX);
+    let mut site = site(25);
+    let (old, hook, joined) = held(&site, counted.steps());
+    let Reply::Later(waits) = old.groups.join("g", new_member()) else {
+        panic!("it waits for the first member");
+    };
+    let who = (caller(&joined), joined.generation);
+    let commit = old.prepare_as("g", who, ("a", 0, 6)).unwrap();
+    // It stands still long enough to be taken for dead.
+    site.world.pass(Duration::from_secs(5));
+    site.host = host("b", 1);
+    site.host.boot_id = "another".into();
+    let new = Running::start(&site, 2);
+    assert_eq!(new.fetch("g"), [(0, 5)].into());
+    hook.release();
+    let told = site.world.run(commit.durable()).unwrap();
+    assert_eq!(told, Err(GroupError::NotCoordinator));
+    let told = site.world.run(waits).unwrap().unwrap().unwrap_err();
+    assert_eq!(told.error, GroupError::NotCoordinator);
+    assert!(old.groups.cell("g").is_none());
+    assert_eq!(old.groups.list(), Ok(Vec::new()));
+    let beat = old.groups.heartbeat("g", caller(&joined), 1);
+    assert_eq!(beat, Err(GroupError::NotCoordinator));
+}
