@@ -139,9 +139,10 @@ pub(super) fn loadgen_after<T>(
         Ok(_) => Some(ready()?),
         Err(_) => None,
     };
-    writeln!(stdin)?;
+    let told = writeln!(stdin);
     drop(stdin);
     let report = read_report(command, &child.wait_with_output()?)?;
+    told?;
     Ok((between.context("the load generator was not ready")?, report))
 }
 
