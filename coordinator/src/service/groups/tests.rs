@@ -5,6 +5,7 @@ use store_adapter::ids::BrokerId;
 use super::offset_state::Work;
 use super::*;
 use crate::machine::group::classic::{Joined, Protocol};
+use crate::machine::group::offsets::Membership;
 
 /// Everything is here, but for groups whose name says otherwise.
 #[derive(Debug)]
@@ -182,6 +183,13 @@ async fn a_group_is_gone_from_the_moment_at_which_its_deletion_is_durable() {
     let cell = groups.cell("g").unwrap();
     let waits = {
         let mut state = cell.lock();
+        let members = Membership {
+            protocol_type: Some("consumer".into()),
+            empty_since_ms: None,
+        };
+        assert!(state.offsets.book.begin(&members).is_some());
+        let begun = state.offsets.book.image().unwrap();
+        state.offsets.written(&begun);
         let deleted = state.offsets.book.delete_group();
         let waits = state.offsets.pending(deleted).unwrap();
         assert!(state.offsets.wants_queue());
