@@ -80,6 +80,20 @@ impl Token {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trusted(pub(crate) bool);
 
+/// Notes what a caller may see, and lets every request through.
+pub(crate) async fn know(
+    State(token): State<Option<Token>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let trusted = match &token {
+        Some(token) => shows(&request, token),
+        None => foreign(&request).is_none(),
+    };
+    request.extensions_mut().insert(Trusted(trusted));
+    next.run(request).await
+}
+
 /// Lets a request through that may pass, reads it, and bounds its time.
 pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let probe = matches!(request.uri().path(), "/livez" | "/readyz");

@@ -122,22 +122,28 @@ pub async fn serve(
         .await
 }
 
-/// Serves health while there is no broker yet; everything else may be tried again later. Ends as
-/// [`serve`] does.
+/// The routes while there is no broker yet: health, and everything else may be tried again later.
+fn router_starting(views: Arc<dyn Views>, token: Option<Token>) -> Router {
+    Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .fallback(|| async { Problem::later("the broker has not started yet; see /readyz") })
+        .layer(from_fn_with_state(token, access::know))
+        .with_state(views)
+}
+
+/// Serves health while there is no broker yet. Ends as [`serve`] does.
 ///
 /// # Errors
 /// If the socket cannot be used.
 pub async fn serve_starting(
     listener: TcpListener,
     views: Arc<dyn Views>,
+    token: Option<Token>,
     sleep: Sleep,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let router = Router::new()
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
-        .fallback(|| async { Problem::later("the broker has not started yet; see /readyz") })
-        .with_state(views);
+    let router = router_starting(views, token);
     axum::serve(bounded(listener, sleep)?, router.into_make_service())
         .with_graceful_shutdown(stop)
         .await

@@ -198,6 +198,7 @@ impl Gateway {
             space: &space,
             sockets: &sockets,
             admin: &admin_socket,
+            token: config.admin_token.as_ref(),
         };
         let running = boot(&starting, &config, &outside, listeners, &journal).await?;
         let metrics = Arc::new(Metrics::new(&Sources {

@@ -6,6 +6,7 @@
 
 use std::net::TcpListener;
 
+use admin_api::Token;
 use futures_util::future::join_all;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::volume::SpaceWatch;
@@ -22,6 +23,8 @@ pub(crate) struct Starting<'a> {
     pub(crate) space: &'a SpaceWatch,
     pub(crate) sockets: &'a [Listener],
     pub(crate) admin: &'a TcpListener,
+    /// What opens the admin port, if something does.
+    pub(crate) token: Option<&'a Token>,
 }
 
 impl Starting<'_> {
@@ -59,7 +62,9 @@ impl Starting<'_> {
         // Also when the start is given up meanwhile.
         let stopped = stop.clone().drop_guard();
         let admin = self.admin.try_clone();
-        let admin = admin.map(|listener| admin::serve_starting(self.env, listener, why, stop));
+        let token = self.token.cloned();
+        let serve = |listener| admin::serve_starting(self.env, listener, why, token, stop);
+        let admin = admin.map(serve);
         let sockets = self.sockets.iter();
         let turned_away = sockets.map(|socket| socket.turn_away(&*self.env.clock));
         tokio::select! {

@@ -184,7 +184,9 @@ impl Abort {
     ) -> Result<(&'static str, Option<TxnEntry>), Problem> {
         let (session, txn_seq) = (self.session(entry), entry.txn_seq);
         let aborted = app.txns.abort(&self.id, session, txn_seq).await;
-        let after = app.txns.transaction(&self.id).ok().flatten();
+        let looked = app.txns.transaction(&self.id);
+        let is_known = looked.is_ok();
+        let after = looked.ok().flatten();
         let state = after.as_ref().map(|after| shown_state(after).name());
         act.after = state.map(str::to_owned);
         let another = after.as_ref().is_some_and(|after| after.txn_seq != txn_seq);
@@ -194,6 +196,10 @@ impl Abort {
             Err(TxnError::CoordinatorNotAvailable) if is_decided(entry, after.as_ref()) => {
                 Ok(("deciding", after))
             }
+            // Written or not: nobody can say before the slot is read again.
+            Err(TxnError::CoordinatorNotAvailable) if !is_known => Err(Problem::later(
+                "it is not known whether the transaction is aborted; look at it again",
+            )),
             Err(TxnError::InvalidTxnState) if another => Err(Problem::changed(
                 "the transaction that was looked at has ended; the next one is not touched",
             )),

@@ -284,3 +284,43 @@ async fn the_document_has_every_route_that_is_served() {
         }
     }
 }
+
+struct Waits;
+
+impl Views for Waits {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        vec![Check::new(
+            "start",
+            Err("no space left for /secret".to_owned()),
+        )]
+    }
+
+    fn metrics(&self) -> Result<String, String> {
+        Err("none".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_is_not_there_yet_says_why_to_who_may_ask() {
+    let token = || Some(Token::new(TOKEN).unwrap());
+    let bearer = format!("Bearer {TOKEN}");
+    for (token, name, value, told) in [
+        (None, "host", "localhost:1", true),
+        (None, "host", "elsewhere.example", false),
+        (token(), "authorization", bearer.as_str(), true),
+        (token(), "host", "localhost:1", false),
+    ] {
+        let site = Site::routed(router_starting(Arc::new(Waits), token));
+        for (path, status) in [("/livez", 200), ("/readyz", 503), ("/metrics", 503)] {
+            let request = Request::get(path).header(name, value);
+            let answer = site.send(request.body(Body::empty()).unwrap()).await;
+            assert_eq!(answer.status, status, "{path} {name}");
+            let tells = answer.text.contains("/secret");
+            assert_eq!(tells, told && path == "/readyz", "{path} {name}");
+        }
+    }
+}

@@ -631,6 +631,10 @@ impl Site {
         Self(router(parts))
     }
 
+    pub(super) fn routed(router: Router) -> Self {
+        Self(router)
+    }
+
     pub(super) async fn send(&self, request: Request<Body>) -> Answer {
         let response = self.0.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use admin_api::{Check, Parts, Views};
+use admin_api::{Check, Parts, Token, Views};
 use coordinator::service::cluster::{ClusterNode, NodeStatus};
 use store_adapter::journal::JournalCounters;
 use store_adapter::runtime::{BoxFuture, Env};
@@ -208,13 +208,17 @@ pub(crate) fn serve_starting(
     env: &Env,
     listener: TcpListener,
     why: String,
+    token: Option<Token>,
     stop: CancellationToken,
 ) -> BoxFuture<'static, ()> {
     let clock = Arc::clone(&env.clock);
     let sleep: admin_api::Sleep = Arc::new(move |time| clock.sleep(time));
     let views = Arc::new(NotStarted(why));
     let stop = stop.cancelled_owned();
-    on_thread(env, admin_api::serve_starting(listener, views, sleep, stop))
+    on_thread(
+        env,
+        admin_api::serve_starting(listener, views, token, sleep, stop),
+    )
 }
 
 fn on_thread(

@@ -126,12 +126,15 @@ impl VolumeQueueFiles {
             let Some(Place::MarkerQueue(_, pid, record_epoch)) = Place::parse(&path) else {
                 continue;
             };
-            if let Found::File(file) = self.read(&path, pid).await? {
-                received.push(Received {
+            match self.read(&path, pid).await {
+                Ok(Found::File(file)) => received.push(Received {
                     pid,
                     record_epoch,
                     file,
-                });
+                }),
+                Ok(Found::Nothing | Found::Damaged) => {}
+                // The others are not held up.
+                Err(error) => tracing::warn!(%path, %error, "a queue entry is not read"),
             }
         }
         Ok(received)
@@ -221,10 +224,14 @@ impl VolumeQueueFiles {
                     Some(Place::MarkerDone(to, pid, epoch, seq)) => (to, pid, epoch, Some(seq)),
                     _ => continue,
                 };
-                let file = match self.read(&path, pid).await? {
-                    Found::Nothing => continue,
-                    Found::Damaged => None,
-                    Found::File(file) => Some(file),
+                let file = match self.read(&path, pid).await {
+                    Ok(Found::Nothing) => continue,
+                    Ok(Found::Damaged) => None,
+                    Ok(Found::File(file)) => Some(file),
+                    Err(error) => {
+                        tracing::warn!(%path, %error, "a queue entry is not read");
+                        continue;
+                    }
                 };
                 let name = QueueName {
                     to,

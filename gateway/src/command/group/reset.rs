@@ -343,7 +343,7 @@ fn decide(target: &Target, place: &Place, known: Known) -> Result<Option<i64>, F
             None => return Ok(None),
         },
     };
-    Ok(Some(offset.clamp(earliest, latest)))
+    Ok(Some(offset.min(latest).max(earliest)))
 }
 
 #[cfg(test)]

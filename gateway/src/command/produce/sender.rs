@@ -184,13 +184,35 @@ impl Sender {
                 }
             };
             let topics = answer.responses.iter();
-            for said in topics.flat_map(|topic| &topic.partition_responses) {
-                match self.judge(said, queues, is_unsure)? {
-                    Verdict::Acked | Verdict::Halved => {}
-                    Verdict::Again(failure) => again = Some(failure),
+            let said: Vec<_> = topics
+                .flat_map(|topic| &topic.partition_responses)
+                .collect();
+            // All of the answer counts, also what stands behind a refusal.
+            let mut refused: Option<Unacked> = None;
+            for said in &said {
+                match self.judge(said, queues, is_unsure) {
+                    Ok(Verdict::Acked | Verdict::Halved) => {}
+                    Ok(Verdict::Again(failure)) => again = Some(failure),
+                    Err(unacked) => refused = Some(refused.unwrap_or(unacked)),
+                }
+            }
+            for index in partitions {
+                if !said.iter().any(|said| said.index == index) {
+                    let (topic, why) = (&self.topic, "is not answered for");
+                    *is_unsure = true;
+                    again = Some(Failure::Unreachable(format!("{topic}-{index} {why}")));
                 }
             }
             queues.retain(|_, queue| !queue.is_empty());
+            if let Some(refused) = refused {
+                let others = queues.values().flatten().map(|batch| batch.first);
+                let record = others.min().unwrap_or(u64::MAX).min(refused.record);
+                return Err(Unacked {
+                    record,
+                    is_certain: refused.is_certain && !*is_unsure,
+                    ..refused
+                });
+            }
         }
         Ok(again)
     }
@@ -254,7 +276,10 @@ impl Sender {
         }
         let topic = &self.topic;
         let message = said.error_message.as_ref();
-        let checked = check_said(code, message, || format!("{topic}-{index}"));
+        let checked = check_said(code, message, || match refused(said) {
+            Some(at) => format!("{topic}-{index}, record {}", batch.first + at),
+            None => format!("{topic}-{index}"),
+        });
         let Err(failure) = checked else {
             return Ok(Verdict::Acked);
         };
@@ -264,7 +289,7 @@ impl Sender {
             return Ok(Verdict::Again(failure));
         }
         Err(Unacked {
-            record: batch.first + refused(said),
+            record: batch.first,
             why: failure,
             is_certain: !*is_unsure && !UNSURE.contains(&code),
         })
@@ -284,10 +309,10 @@ impl Sender {
     }
 }
 
-/// Index of the record that a batch was refused for.
-fn refused(said: &PartitionProduceResponse) -> u64 {
-    let index = said.record_errors.first().map(|error| error.batch_index);
-    u64::try_from(index.unwrap_or(0)).unwrap_or(0)
+/// Index of the record that a batch was refused for, if it is named.
+fn refused(said: &PartitionProduceResponse) -> Option<u64> {
+    let first = said.record_errors.first()?;
+    u64::try_from(first.batch_index).ok()
 }
 
 fn first_of(queues: &BTreeMap<i32, VecDeque<Pending>>) -> u64 {
