@@ -1,7 +1,7 @@
 //! Reading: floor, limits, times, what readers see beside a writer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::Harness;
 use super::fixture::{EPOCH, World, append, batch, batch_of, first, log};
@@ -132,10 +132,10 @@ pub async fn append_time(harness: &dyn Harness) {
 pub async fn readers_see_committed_prefixes(harness: &dyn Harness) {
     let world = World::with_log(harness).await;
     let done = Arc::new(AtomicBool::new(false));
+    let seen = Arc::new(AtomicU64::new(0));
     let store = Arc::clone(&world.store);
-    let stop = Arc::clone(&done);
+    let (stop, saw) = (Arc::clone(&done), Arc::clone(&seen));
     let reader = tokio::spawn(async move {
-        let mut seen = 0_u64;
         let mut next = 0;
         while !stop.load(Ordering::SeqCst) {
             match store.read(first(), next, 30_000, i64::MAX).await {
@@ -148,7 +148,7 @@ pub async fn readers_see_committed_prefixes(harness: &dyn Harness) {
                         assert_eq!(stored.bytes, sent.to_bytes());
                         assert!(stored.last_offset < end);
                         next += 1;
-                        seen += 1;
+                        saw.fetch_add(1, Ordering::SeqCst);
                     }
                 }
                 Err(StoreError::OutOfRange { start, .. }) => next = next.max(start),
@@ -158,7 +158,6 @@ pub async fn readers_see_committed_prefixes(harness: &dyn Harness) {
             }
             tokio::task::yield_now().await;
         }
-        seen
     });
     for end in 0..600_i64 {
         let fill = u8::try_from(end % 251).unwrap();
@@ -168,9 +167,13 @@ pub async fn readers_see_committed_prefixes(harness: &dyn Harness) {
             world.trim(first(), end - 40).await.unwrap();
         }
     }
+    while seen.load(Ordering::SeqCst) == 0 && !reader.is_finished() {
+        tokio::task::yield_now().await;
+    }
     world.store.delete(first().topic).await.unwrap();
     done.store(true, Ordering::SeqCst);
-    assert!(reader.await.unwrap() > 0);
+    reader.await.unwrap();
+    assert!(seen.load(Ordering::SeqCst) > 0);
 }
 
 /// A watcher that looks and then waits never misses an end.

@@ -1,5 +1,5 @@
-//! Whether the volume is full, as those who write find out; said once when it begins and ends. Syncs
-//! are counted on the way.
+//! Whether the volume is full, as those who write find out; said once when it begins and ends.
+//! Syncs are counted on the way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -65,8 +65,8 @@ impl OffsetState {
         }
     }
 
-    /// Whether nothing shows that there is a group, and nothing is under way. A writer that has just
-    /// written its deletion may still hold it: it has nothing more to do with it.
+    /// Whether nothing shows that there is a group, and nothing is under way. A writer that has
+    /// just written its deletion may still hold it: it has nothing more to do with it.
     pub fn is_blank(&self) -> bool {
         self.book.is_blank() && self.waiting.is_empty()
     }

@@ -345,8 +345,11 @@ fn a_queue_that_cannot_be_written_holds_no_other_up() {
     let (_, next) = scene.commit(session, &[0, 1]);
     // Something else lies in the way of the first.
     let place = Place::MarkerQueue(one, ProducerId(1_000), ProducerEpoch(0));
-    let other = br#"{"transactionalId":"tx-bare","producerId":1000,"producerEpoch":1,"commit":false,"partitions":[],"txnSeq":9}"#;
-    scene.site.put(&place.path(), other);
+    let other = concat!(
+        r#"{"transactionalId":"tx-bare","producerId":1000,"producerEpoch":1,"#,
+        r#""commit":false,"partitions":[],"txnSeq":9}"#
+    );
+    scene.site.put(&place.path(), other.as_bytes());
     scene.receive(two);
     scene.say(0);
     scene.present.settle(&scene.site);
