@@ -9,7 +9,7 @@ use tests::flights::broker::Kind;
 use tests::groups::member::Client;
 use tests::groups::scenario::{Scenario, run};
 
-/// Kills of the broker in the group that is killed most.
+/// Kills of the broker in one group of each client.
 const MANY_KILLS: usize = 20;
 /// Kills of the broker in every other group.
 const KILLS: usize = 6;
@@ -77,7 +77,7 @@ fn java_console() -> anyhow::Result<()> {
 /// A consumer that waits for its commits ends by an error that it does not know.
 #[test]
 fn java_cooperative_sticky() -> anyhow::Result<()> {
-    pass(&[Client::Java("cooperative-sticky")], KILLS)
+    pass(&[Client::Java("cooperative-sticky")], MANY_KILLS)
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn java_static_members() -> anyhow::Result<()> {
 
 #[test]
 fn franz_go_cooperative_sticky() -> anyhow::Result<()> {
-    pass(&[Client::FranzGo("cooperative-sticky")], KILLS)
+    pass(&[Client::FranzGo("cooperative-sticky")], MANY_KILLS)
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn franz_go_and_librdkafka_range() -> anyhow::Result<()> {
 
 #[test]
 fn kafka_python_range() -> anyhow::Result<()> {
-    pass(&[Client::KafkaPython("range")], KILLS)
+    pass(&[Client::KafkaPython("range")], MANY_KILLS)
 }
 
 #[test]
@@ -113,10 +113,10 @@ fn kafka_python_sticky() -> anyhow::Result<()> {
 
 #[test]
 fn aiokafka_roundrobin() -> anyhow::Result<()> {
-    pass(&[Client::Aiokafka("roundrobin")], KILLS)
+    pass(&[Client::Aiokafka("roundrobin")], MANY_KILLS)
 }
 
 #[test]
 fn kafkajs() -> anyhow::Result<()> {
-    pass(&[Client::Kafkajs], KILLS)
+    pass(&[Client::Kafkajs], MANY_KILLS)
 }
