@@ -173,7 +173,8 @@ skip_assignment (KIP-814).";
                 "A request that a later one of the same member replaces is answered with 27; \
 Kafka never answers it.";
             DescribeGroups, 15, 0..=6, 0, kp::DescribeGroupsRequest,
-                Wide<kp::DescribeGroupsResponse>, "A group that is not there is Dead to v5 and 69 from v6.";
+                Wide<kp::DescribeGroupsResponse>,
+                "A group that is not there is Dead to v5 and 69 from v6.";
             ListGroups, 16, 0..=5, 0, kp::ListGroupsRequest, Wide<kp::ListGroupsResponse>,
                 "By state from v4, by type from v5.";
             ApiVersions, 18, 0..=4, 0, kp::ApiVersionsRequest, kp::ApiVersionsResponse,
