@@ -126,8 +126,14 @@ impl Partition {
             } else {
                 self.deps.store.read(self.id, from, max_bytes, upto)
             };
-            let counted = |error: &StoreError| self.deps.refusals.count(error);
-            read.await.inspect_err(counted)?
+            let seen = |error: &StoreError| {
+                self.deps.refusals.count(error);
+                if matches!(error, StoreError::OutOfRange { .. }) {
+                    // Who is told so asks next where the log begins.
+                    self.follow_log_start();
+                }
+            };
+            read.await.inspect_err(seen)?
         } else {
             Vec::new()
         };

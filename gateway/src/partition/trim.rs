@@ -86,7 +86,7 @@ impl Partition {
     }
 
     /// Shows readers the log's start as the store has it.
-    fn follow_log_start(&self) {
+    pub(super) fn follow_log_start(&self) {
         let Some(bounds) = self.deps.store.bounds(self.id) else {
             return;
         };
