@@ -148,7 +148,7 @@ impl Builder {
 
     /// Keeps the files that brokers share on `volume` instead of in the data directory: for a
     /// volume that is no directory, or that counts, delays or fails what is done to it. With
-    /// `store` `memory:` it is not used.
+    /// `store` `memory:` or `strict:` it is not used.
     pub fn volume(self, volume: Arc<dyn Volume>) -> Self {
         Self {
             volume: Some(volume),
@@ -203,7 +203,7 @@ impl Gateway {
         let running = boot(&starting, &config, &outside, listeners, &journal).await?;
         let metrics = Arc::new(Metrics::new(&Sources {
             durability: config.durability(),
-            store: config.store.scheme(),
+            store: config.store.label(),
             produce_classified: Arc::clone(running.broker.produce_classified()),
             offsets: Arc::clone(running.broker.offsets().counters()),
             history: Arc::clone(running.history.counters()),
@@ -384,7 +384,7 @@ fn outside(
     config: &Config,
     volume: Option<Arc<dyn Volume>>,
 ) -> Result<Outside, VolumeError> {
-    if config.store == StoreKind::Memory {
+    if config.store.is_volatile() {
         // Topics that outlived their records would show logs that lost everything.
         return Ok(Outside {
             volume: Arc::new(MemoryVolume::new()),

@@ -12,6 +12,7 @@
 //! it.
 
 mod append;
+mod caught_up;
 mod epochs;
 mod error;
 mod guard;

@@ -5,7 +5,7 @@ use store_adapter::records::first_at_or_after;
 use store_adapter::store::{StoreError, StoredBatch};
 use tokio::sync::oneshot;
 
-use super::{Partition, ReadError, Visible};
+use super::{Partition, ReadError, Visible, caught_up};
 
 /// Which records a reader sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,11 +121,14 @@ impl Partition {
             Isolation::ReadCommitted => visible.last_stable,
         };
         let batches = if from < upto {
-            let read = if within {
-                self.deps.store.read_within(self.id, from, max_bytes, upto)
-            } else {
-                self.deps.store.read(self.id, from, max_bytes, upto)
+            let range = caught_up::Range {
+                id: self.id,
+                from,
+                max_bytes,
+                upto,
+                within,
             };
+            let read = caught_up::read(&*self.deps.store, range);
             let seen = |error: &StoreError| {
                 self.deps.refusals.count(error);
                 if matches!(error, StoreError::OutOfRange { .. }) {

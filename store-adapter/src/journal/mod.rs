@@ -9,7 +9,7 @@
 
 mod extents;
 mod file;
-mod files;
+pub(crate) mod files;
 mod frame;
 mod index;
 mod keeper;
@@ -17,7 +17,7 @@ mod newest;
 mod offline;
 mod payload;
 mod pieces;
-mod queue;
+pub(crate) mod queue;
 mod reader;
 mod recovery;
 mod rewrite;
@@ -157,7 +157,7 @@ impl FlushPolicy {
 }
 
 /// What a failed step of reading or opening means to the caller: nothing happened.
-fn volume_error(error: &VolumeError) -> StoreError {
+pub(crate) fn volume_error(error: &VolumeError) -> StoreError {
     match error {
         VolumeError::NoSpace { path } => StoreError::Full { path: path.clone() },
         VolumeError::TooManyOpenFiles { .. } => StoreError::Unavailable(error.to_string()),
@@ -166,7 +166,7 @@ fn volume_error(error: &VolumeError) -> StoreError {
 }
 
 /// What a failed step on an owned file means to the caller.
-fn owned_error(error: &OwnedError) -> StoreError {
+pub(crate) fn owned_error(error: &OwnedError) -> StoreError {
     match error {
         OwnedError::Stale => StoreError::Fenced,
         OwnedError::Damaged { path, why } => StoreError::Corrupt {

@@ -114,6 +114,8 @@ impl OfflineShard {
     /// # Errors
     /// Where an opening would refuse the shard.
     pub async fn read(volume: Arc<dyn Volume>, shard: ShardId) -> Result<Self, StoreError> {
+        #[cfg(feature = "sled")]
+        crate::kv::refuse_kv(&volume, shard).await?;
         let index: Arc<MemoryIndex> = Arc::default();
         let counters = Arc::new(JournalCounters::default());
         let files = Files::new(Arc::clone(&volume), index, counters);

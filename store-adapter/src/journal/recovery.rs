@@ -92,6 +92,8 @@ pub(crate) struct Opened {
 pub(crate) async fn open(request: &Request<'_>) -> Result<Opened, StoreError> {
     let volume = request.files.volume();
     refuse_newer(volume, request.shard).await?;
+    #[cfg(feature = "sled")]
+    crate::kv::refuse_kv(volume, request.shard).await?;
     let owner = PresentOwner {
         epoch: request.owner,
         broker: request.broker,
