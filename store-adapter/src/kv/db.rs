@@ -56,7 +56,7 @@ pub(super) enum Unopened {
 /// An open database.
 pub(super) struct Db {
     /// `None` only while it is dropped.
-    db: Option<sled::Db>,
+    tree: Option<sled::Db>,
     /// What errors name.
     path: String,
     /// It panicked: nothing is asked of it any more, not even to close.
@@ -83,7 +83,7 @@ impl Db {
         let opened = catch_unwind(AssertUnwindSafe(|| config.open()));
         match opened {
             Ok(Ok(db)) => Ok(Self {
-                db: Some(db),
+                tree: Some(db),
                 path,
                 broken: AtomicBool::new(false),
             }),
@@ -97,7 +97,7 @@ impl Db {
         &self,
         call: impl FnOnce(&sled::Db) -> Result<T, sled::Error>,
     ) -> Result<T, StoreError> {
-        let Some(db) = self.db.as_ref().filter(|_| !self.is_broken()) else {
+        let Some(db) = self.tree.as_ref().filter(|_| !self.is_broken()) else {
             return Err(panicked(&self.path));
         };
         match catch_unwind(AssertUnwindSafe(|| call(db))) {
@@ -179,7 +179,7 @@ impl Floor for Db {
 
 impl Drop for Db {
     fn drop(&mut self) {
-        let db = self.db.take();
+        let db = self.tree.take();
         if self.is_broken() {
             // Closing waits for a thread that may be gone. The lock stays until the process ends.
             tracing::warn!(path = self.path, "a database that panicked is left open");

@@ -53,7 +53,8 @@ pub(super) struct Meta {
 impl Meta {
     /// How many pieces the batch is cut into.
     pub(super) fn pieces(&self) -> u32 {
-        self.len.div_ceil(PIECE_BYTES as u32)
+        let pieces = (self.len as usize).div_ceil(PIECE_BYTES);
+        u32::try_from(pieces).unwrap_or(u32::MAX)
     }
 
     /// The value for `key`.

@@ -25,8 +25,9 @@ use crate::store::StoreError;
 use crate::volume::owned::{Area, Claim, OwnedFiles, PresentOwner};
 use crate::volume::{Volume, VolumeError, VolumeFile, VolumePath};
 
-/// How long the lock of a process that is dying is waited for.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How long the lock of a process is waited for that is dying, or has just lost its claim: it ends
+/// its round, and sled syncs when it closes.
+const LOCK_WAIT: Duration = Duration::from_secs(15);
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes that are copied at once.
 const COPY_BYTES: usize = 8 << 20;
@@ -120,7 +121,11 @@ pub(super) async fn open(request: &Request<'_>) -> Result<Opened, StoreError> {
 async fn refuse_journal(volume: &Arc<dyn Volume>, shard: ShardId) -> Result<(), StoreError> {
     let dir = journal_dir(shard);
     match volume.list(&dir).await {
-        Ok(files) if files.iter().any(|file| file.name.ends_with(".log")) => {
+        Ok(files)
+            if files
+                .iter()
+                .any(|file| file.name.strip_suffix(".log").is_some()) =>
+        {
             Err(StoreError::Offline(format!(
                 "{dir}: the shard is a journal, and has not layout=kv"
             )))

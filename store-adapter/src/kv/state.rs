@@ -116,7 +116,7 @@ impl<'a> Plan<'a> {
     /// Plans a command, or refuses it. An error is the store's, and ends the round.
     pub(super) fn add(&mut self, queued: Queued, floor: &impl Floor) -> Result<(), StoreError> {
         match queued.command {
-            Command::Group(ops, reply) => match self.group(ops, floor) {
+            Command::Group(ops, reply) => match self.group(&ops, floor) {
                 Ok(()) => self.pending.push(Pending::Done(reply)),
                 Err(error @ (StoreError::Corrupt { .. } | StoreError::Offline(_))) => {
                     answer(reply, Err(error.clone()));
@@ -192,10 +192,10 @@ impl<'a> Plan<'a> {
     }
 
     /// Takes a group in, or refuses it and changes nothing.
-    fn group(&mut self, ops: Vec<Op>, floor: &impl Floor) -> Result<(), StoreError> {
+    fn group(&mut self, ops: &[Op], floor: &impl Floor) -> Result<(), StoreError> {
         let mut staged: BTreeMap<LogId, Entry> = BTreeMap::new();
         let mut metas = Vec::new();
-        for op in &ops {
+        for op in ops {
             let log = op.log();
             let entry = match staged.remove(&log) {
                 Some(entry) => entry,
@@ -403,15 +403,15 @@ mod tests {
         let mut plan = Plan::new(&table, 1 << 20, 7);
         plan.create(log(), "orders");
         plan.acquire(log(), EPOCH).unwrap();
-        let wrong = plan.group(vec![append(0), append(3)], &Nothing);
+        let wrong = plan.group(&[append(0), append(3)], &Nothing);
         assert_eq!(wrong, Err(StoreError::EndMismatch { end: 2 }));
         assert_eq!(plan.get(log()).unwrap().bounds, Bounds::default());
-        plan.group(vec![append(0), append(2), trim(3), append(4)], &Nothing)
+        plan.group(&[append(0), append(2), trim(3), append(4)], &Nothing)
             .unwrap();
         let entry = plan.get(log()).unwrap();
         assert_eq!(entry.bounds, Bounds { start: 3, end: 6 });
         assert_eq!((entry.before, entry.total, entry.birth), (100, 300, 7));
-        plan.group(vec![trim(6)], &Nothing).unwrap();
+        plan.group(&[trim(6)], &Nothing).unwrap();
         assert_eq!(plan.get(log()).unwrap().before, 300);
         let round = plan.finish(1);
         assert_eq!(round.next_birth, 8);

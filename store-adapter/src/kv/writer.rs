@@ -257,23 +257,21 @@ impl Writer {
             {
                 self.sweep.trimmed.insert(id);
             }
-            match entry {
-                Some(entry) => {
-                    match self.logs.get(&id) {
-                        Some(log) => log.publish(&entry),
-                        None => {
-                            let log = Log::new(id, &entry, &self.shard);
-                            self.registry.insert(Arc::clone(&log));
-                            self.logs.insert(id, log);
-                            if entry.bounds.start > 0 {
-                                self.sweep.trimmed.insert(id);
-                            }
-                        }
-                    }
-                    self.table.insert(id, entry);
+            let Some(entry) = entry else {
+                self.table.remove(&id);
+                continue;
+            };
+            if let Some(log) = self.logs.get(&id) {
+                log.publish(&entry);
+            } else {
+                let log = Log::new(id, &entry, &self.shard);
+                self.registry.insert(Arc::clone(&log));
+                self.logs.insert(id, log);
+                if entry.bounds.start > 0 {
+                    self.sweep.trimmed.insert(id);
                 }
-                None => drop(self.table.remove(&id)),
             }
+            self.table.insert(id, entry);
         }
         // The last one first: who waits for several waits for them in order, and is woken once.
         for pending in round.pending.into_iter().rev() {

@@ -1,10 +1,12 @@
 //! Point 19: space that trims and deletions give back.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use store_adapter::conformance::{batch_of, full_or};
 use store_adapter::journal::JournalCounters;
+use store_adapter::store::LogStore;
 use store_adapter::volume::PosixVolume;
 
 use crate::process::eventually;
@@ -75,18 +77,23 @@ pub(crate) async fn space(layout: Layout) {
     stores::check(&store, 1).await.unwrap();
     assert_eq!(counters.damaged_files(), Vec::<String>::new());
     assert!(counters.rounds.load(Ordering::Relaxed) > 0 || layout == Layout::Kv);
+    delete(layout, dir.path(), store).await;
+}
+
+/// What was deleted is gone, also behind a close; the journal gives its space back.
+async fn delete(layout: Layout, dir: &Path, store: Arc<dyn LogStore>) {
     store.delete(stores::log(0).topic).await.unwrap();
     assert_eq!(store.bounds(stores::log(0)), None);
     if layout == Layout::Journal {
         // sled uses what it has again, and shortens its file only at its end.
         let most = 4 * SEGMENT_BYTES;
         eventually("the space of what was deleted", || {
-            stores::disk_bytes(&dir.path().join("__store")) <= most
+            stores::disk_bytes(&dir.join("__store")) <= most
         })
         .await;
     }
     stores::close(store).await;
-    let store = stores::open(layout, dir.path(), 2).await;
+    let store = stores::open(layout, dir, 2).await;
     assert_eq!(store.list().await.unwrap(), []);
     stores::close(store).await;
 }

@@ -33,6 +33,7 @@ pub(crate) async fn speed(layout: Layout) {
 }
 
 /// Appends a second, and bytes written for one.
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
 async fn run(layout: Layout, bytes: usize, appends: u32) -> (f64, f64) {
     let dir = tempfile::tempdir().unwrap();
     let counters: Arc<JournalCounters> = Arc::default();
@@ -56,7 +57,7 @@ async fn run(layout: Layout, bytes: usize, appends: u32) -> (f64, f64) {
         });
         stores::done(commits.collect()).await;
     }
-    let took = (clock.monotonic() - began).as_secs_f64();
+    let took = clock.monotonic().saturating_sub(began).as_secs_f64();
     let written = counters.bytes.load(Ordering::Relaxed) - before;
     stores::close(store).await;
     let count = f64::from(appends / APPENDERS * APPENDERS);

@@ -88,10 +88,19 @@ pub(crate) async fn try_open(
 
 /// A store in `dir`, with the shard open.
 pub(crate) async fn open(layout: Layout, dir: &Path, instance: u64) -> Arc<dyn LogStore> {
-    let store = store(layout, dir);
-    let info = try_open(&store, instance).await.unwrap();
-    assert_eq!(info.damaged, []);
-    store
+    for _ in 0..20 {
+        let store = store(layout, dir);
+        match try_open(&store, instance).await {
+            Ok(info) => {
+                assert_eq!(info.damaged, []);
+                return store;
+            }
+            // The store before may take long to let its locks go on a machine that is busy.
+            Err(StoreError::Offline(why)) if why.contains("in use by another process") => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("{}: its locks are never let go", dir.display());
 }
 
 /// Closes a store and lets its index go.
