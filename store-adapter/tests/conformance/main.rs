@@ -2,7 +2,8 @@
 //! `docs/store-conformance.md`, one column for every adapter.
 //!
 //! An argument is a part of a point's line: only such points run. `FENCEPOST_CONFORMANCE=full`
-//! runs the sizes of the list, which take minutes and some gigabytes of disk; without, smaller ones.
+//! runs the sizes of the list, which take minutes and some gigabytes of disk; without it they are
+//! smaller.
 
 #![allow(
     clippy::unwrap_used,
