@@ -208,6 +208,11 @@ mod planted {
     }
 
     #[test]
+    fn newest_not_kept() {
+        is_found(Fault::NewestNotKept);
+    }
+
+    #[test]
     fn gate_left_out() {
         is_found(Fault::GateLeftOut);
     }

@@ -3,6 +3,7 @@
 
 mod alter;
 mod catalogue;
+mod compaction;
 mod error;
 mod hosted;
 mod node;
@@ -27,6 +28,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{Catalogue, CatalogueTopic};
+pub use compaction::CleanerConfig;
 pub use error::{NoTopic, TopicError};
 pub use hosted::{HostedTopic, NewTopic};
 pub use node::{NodeCatalogue, NodeSnapshots};
@@ -37,7 +39,7 @@ use self::hosted::Hosted;
 use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
-use crate::metrics::{ProduceClassified, StoreRefusals};
+use crate::metrics::{Compactions, ProduceClassified, StoreRefusals};
 use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
 
 /// What of the configuration the broker's services use.
@@ -61,6 +63,8 @@ pub struct BrokerConfig {
     pub producer_id_check_interval: std::time::Duration,
     /// `log.retention.check.interval.ms`.
     pub retention_check_interval: std::time::Duration,
+    /// `log.cleaner.*`.
+    pub cleaner: CleanerConfig,
     /// Rules of topics that set none of their own.
     pub topic_defaults: crate::partition::validate::TopicRules,
     /// Groups.
@@ -145,6 +149,7 @@ pub struct Broker {
     stopping: CancellationToken,
     classified: Arc<ProduceClassified>,
     refusals: Arc<StoreRefusals>,
+    compactions: Arc<Compactions>,
     /// Told when something closed that may be opened again.
     repair: Arc<Notify>,
 }
@@ -183,12 +188,14 @@ impl Broker {
             stopping: CancellationToken::new(),
             classified: Arc::default(),
             refusals: Arc::default(),
+            compactions: Arc::default(),
             repair: Arc::default(),
         });
         broker.host_catalogue().await;
         broker.start_following();
         broker.start_expiry();
         broker.start_retention();
+        broker.start_compaction();
         broker.start_repair();
         broker
     }
@@ -274,6 +281,11 @@ impl Broker {
     /// What the store refused, by cause.
     pub fn store_refusals(&self) -> &Arc<StoreRefusals> {
         &self.refusals
+    }
+
+    /// What compaction did.
+    pub fn compactions(&self) -> &Arc<Compactions> {
+        &self.compactions
     }
 
     /// Producer ids.

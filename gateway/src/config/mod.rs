@@ -3,6 +3,7 @@
 //! [`keys`] is the one table of keys. A wrong value is an error that says which key, where it came
 //! from and what is allowed; a known key without effect, and an unknown one, are warnings.
 
+mod compaction;
 pub mod docs;
 mod ignored;
 pub mod keys;
@@ -180,6 +181,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
         producer_id_check_interval: Duration::from_millis(
             settings.number("producer.id.expiration.check.interval.ms")?,
         ),
+        cleaner: compaction::cleaner(settings)?,
         topic_defaults: TopicRules {
             max_message_bytes: settings.number("message.max.bytes")?,
             timestamp_type: match settings.get("log.message.timestamp.type").value.as_str() {
@@ -188,9 +190,11 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             },
             timestamp_before_max_ms: settings.number("log.message.timestamp.before.max.ms")?,
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
-            compact: false,
+            compact: compaction::has(settings, "compact"),
             unpack: settings.get("validate").value == "full",
+            delete: compaction::has(settings, "delete"),
             retention: retention::rules(settings)?,
+            compaction: compaction::rules(settings)?,
         },
         retention_check_interval: Duration::from_millis(
             settings.number("log.retention.check.interval.ms")?,

@@ -3,6 +3,7 @@
 //! Handles are typed and resolved once at start: no lookup by name on the path of a request. No
 //! label ever comes from a client: client ids and transactional ids would be unbounded.
 
+mod compaction;
 mod errors;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use store_adapter::volume::SyncCounters;
 use crate::api::{ApiResponse, api_table};
 use crate::txns::history::HistoryCounters;
 
+pub use compaction::Compactions;
 pub(crate) use errors::name as error_name;
 
 type Label = (&'static str, &'static str);
@@ -181,6 +183,8 @@ pub struct Sources {
     pub produce_classified: Arc<ProduceClassified>,
     /// Of the partitions.
     pub store_refusals: Arc<StoreRefusals>,
+    /// Of compaction.
+    pub compactions: Arc<Compactions>,
     /// Of the journal; `None` for a store without one.
     pub journal: Option<Arc<JournalCounters>>,
     /// Of the offsets of groups.
@@ -199,6 +203,7 @@ impl Sources {
             store: "memory",
             produce_classified: Arc::default(),
             store_refusals: Arc::default(),
+            compactions: Arc::default(),
             journal: None,
             offsets: Arc::default(),
             history: Arc::default(),
@@ -330,6 +335,7 @@ impl Metrics {
             refusals,
         );
         let r = &mut registry;
+        sources.compactions.register(r);
         Self {
             connections: gauge(r, "connections", "Open connections", None),
             connections_opened: counter(r, "connections_opened", "Connections accepted", None),

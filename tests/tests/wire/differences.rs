@@ -14,10 +14,6 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "nothing of a broker changes while it runs: 42; Kafka changes some keys",
     ),
     (
-        "compaction",
-        "compaction is refused until it reclaims; Kafka accepts cleanup.policy=compact",
-    ),
-    (
         "compressed-records-unread",
         "compressed batches are judged by their header unless `validate` is full: unpacking all of \
          them would cost the path its speed; Kafka answers -1 where they do not decode",

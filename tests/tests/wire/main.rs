@@ -9,6 +9,7 @@ mod apis;
 mod bodies;
 mod cluster;
 mod command;
+mod compaction;
 mod configs;
 mod damage;
 mod describe;
