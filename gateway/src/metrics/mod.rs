@@ -489,6 +489,7 @@ mod tests {
     use kafka_protocol::messages::ApiVersionsResponse;
 
     use super::*;
+    use crate::partition::Compacted;
 
     #[test]
     fn the_text_holds_true_numbers() {
@@ -508,6 +509,13 @@ mod tests {
         sources.offsets.writes.store(5, Ordering::Relaxed);
         sources.history.dropped.store(6, Ordering::Relaxed);
         sources.syncs.directories.store(7, Ordering::Relaxed);
+        let rewritten = store_adapter::store::Rewritten {
+            upto: 1,
+            bytes_before: 9,
+            bytes_after: 8,
+        };
+        let sealed = false;
+        sources.compactions.count(&Compacted { rewritten, sealed });
         let denied = ApiVersionsResponse::default().with_error_code(35);
         metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
         metrics.count_errors(&ApiResponse::Metadata(Box::default()));
@@ -519,6 +527,9 @@ mod tests {
             "fencepost_produce_classified_total{result=\"accept\"} 1",
             "fencepost_request_errors_total{api=\"ApiVersions\",error=\"UNSUPPORTED_VERSION\"} 1",
             "fencepost_durability_info{flush_policy=\"fsync\",store=\"sled\"} 1",
+            "fencepost_compactions_total 1",
+            "fencepost_compaction_looked_at_bytes_total 9",
+            "fencepost_compaction_kept_bytes_total 8",
             "fencepost_journal_syncs_total 4",
             "fencepost_journal_read_bytes_total 7",
             "fencepost_offset_writes_total 5",

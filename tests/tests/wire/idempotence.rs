@@ -8,9 +8,7 @@ use tests::raw::batch::{Record, put_varint, seal};
 use tests::raw::ops;
 use uuid::Uuid;
 
-use crate::kit::{
-    P, Target, answers, codes, differs, end_of, now_ms, plain, produce, produce_request,
-};
+use crate::kit::{P, Target, answers, codes, end_of, now_ms, plain, produce, produce_request};
 use crate::reading::fetch_batch;
 
 /// Batches for one empty partition, with the code and base offset of each, and the end after them.
