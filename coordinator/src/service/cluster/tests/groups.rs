@@ -564,7 +564,7 @@ fn what_older_brokers_left_of_deleted_groups_goes_at_the_start() {
     assert_eq!(Running::start(&site, 2).fetch("g"), [(0, 5)].into());
 }
 
-/// Commits for a group, deletes it, and begins anew; `may` has what may be committed, 0 for nothing.
+/// Commits for a group, deletes it, and begins anew; `may` has what may be committed, 0 for none.
 /// `None` where it hangs.
 fn come_and_go(running: &Running, may: &mut Vec<i64>) -> Option<()> {
     for offset in 1..4 {
