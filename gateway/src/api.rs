@@ -247,6 +247,12 @@ finished. v2 needs a newer schema than the decoder has.";
             ListTransactions, 66, 0..=2, 0,
                 kp::ListTransactionsRequest, kp::ListTransactionsResponse,
                 "By state, producer id, from v1 duration, from v2 pattern (KIP-1152).";
+            ConsumerGroupHeartbeat, 68, 0..=1, 0,
+                kp::ConsumerGroupHeartbeatRequest, kp::ConsumerGroupHeartbeatResponse,
+                "35: `group.version` is 0, which only has classic groups; clients say so.";
+            ConsumerGroupDescribe, 69, 0..=1, 0,
+                kp::ConsumerGroupDescribeRequest, kp::ConsumerGroupDescribeResponse,
+                "35 for each group: `group.version` is 0; clients ask DescribeGroups then.";
             DescribeTopicPartitions, 75, 0..=0, 0,
                 kp::DescribeTopicPartitionsRequest, Wide<kp::DescribeTopicPartitionsResponse>,
                 "Pages of at most 2000 partitions.";

@@ -16,6 +16,10 @@ pub enum Fault {
     SnapshotUnchecked,
     /// A directory is not fsynced after a file appeared in it.
     DirectoryNotSynced,
+    /// Who shares a directory's sync does not wait for it.
+    SyncNotAwaited,
+    /// A file whose name may be used again is unlinked without an intent.
+    RemovalNotAnnounced,
     /// Recovery publishes a tail that it read but did not fdatasync.
     TailNotSynced,
     /// Producer ids of a block are handed out before the block's end is durable.
@@ -50,13 +54,15 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 23] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
         Fault::NoSecondSweep,
         Fault::SnapshotUnchecked,
         Fault::DirectoryNotSynced,
+        Fault::SyncNotAwaited,
+        Fault::RemovalNotAnnounced,
         Fault::TailNotSynced,
         Fault::BlockBeforeDurable,
         Fault::OffsetBeforeDurable,

@@ -6,6 +6,7 @@ mod alter_configs;
 mod alter_partition_reassignments;
 pub mod api_versions;
 mod config_resource;
+mod consumer_groups;
 mod create_partitions;
 mod create_topics;
 mod delete_groups;
@@ -74,6 +75,8 @@ pub(crate) async fn dispatch(
         ApiRequest::LeaveGroup(request) => leave_group::handle(broker, context, &request),
         ApiRequest::SyncGroup(request) => sync_group::handle(broker, context, &request),
         ApiRequest::DescribeGroups(request) => describe_groups::handle(broker, context, *request),
+        ApiRequest::ConsumerGroupHeartbeat(_) => consumer_groups::heartbeat(),
+        ApiRequest::ConsumerGroupDescribe(request) => consumer_groups::describe(*request),
         ApiRequest::ListGroups(request) => list_groups::handle(broker, context, *request),
         ApiRequest::ApiVersions(request) => {
             let response = api_versions::answer(context, &request, &broker.features());
