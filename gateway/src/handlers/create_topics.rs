@@ -14,7 +14,7 @@ use kafka_protocol::messages::{CreateTopicsRequest, CreateTopicsResponse};
 use kafka_protocol::protocol::StrBytes;
 
 use crate::api::{ApiResponse, RequestContext, Staged};
-use crate::broker::{Broker, NewTopic};
+use crate::broker::{Broker, NewTopic, TopicError};
 use crate::error_code;
 
 pub(crate) fn handle(
@@ -77,26 +77,19 @@ async fn create(
     asked: CreatableTopic,
     validate_only: bool,
 ) -> Result<CreatableTopicResult, Refusal> {
+    let refuse = |error: TopicError| Refusal::new(error_code::topic(&error), error.to_string());
+    // In Kafka's order: the name, the configs, the partitions.
+    broker.check_topic_name(&asked.name).map_err(refuse)?;
+    let configs = configs(&asked)?;
+    broker.check_topic_configs(&configs).map_err(refuse)?;
     let partitions = partitions(broker, &asked)?;
-    let configs = asked
-        .configs
-        .iter()
-        .filter_map(|config| {
-            config
-                .value
-                .as_ref()
-                .map(|value| (config.name.to_string(), value.to_string()))
-        })
-        .collect();
     let topic = NewTopic {
         name: asked.name.to_string(),
         partitions,
         configs,
     };
-    let created = broker
-        .create_topic(topic, validate_only)
-        .await
-        .map_err(|error| Refusal::new(error_code::topic(&error), error.to_string()))?;
+    let created = broker.create_topic(topic, validate_only).await;
+    let created = created.map_err(refuse)?;
     let mut result = CreatableTopicResult::default();
     result.topic_id = created.unwrap_or_default();
     result.num_partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
@@ -105,6 +98,26 @@ async fn create(
     result.error_message = None;
     result.configs = Some(Vec::new());
     Ok(result)
+}
+
+/// Configs by name; each needs a value, and of a name that is there twice the last one counts.
+fn configs(asked: &CreatableTopic) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut configs = BTreeMap::new();
+    let mut without = Vec::new();
+    for config in &asked.configs {
+        match &config.value {
+            None => without.push(config.name.as_str()),
+            Some(value) => {
+                configs.insert(config.name.to_string(), value.to_string());
+            }
+        }
+    }
+    if without.is_empty() {
+        return Ok(configs);
+    }
+    let names = without.join(", ");
+    let message = format!("These configs have no value: {names}");
+    Err(Refusal::new(ResponseError::InvalidConfig, message))
 }
 
 /// Partition count from the count, the default, or a manual assignment to this broker.

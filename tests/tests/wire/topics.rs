@@ -219,6 +219,16 @@ fn configured(name: &str, key: &str, value: &str) -> CreatableTopic {
     creatable(name, 1).with_configs(vec![config])
 }
 
+/// With configs that have no value.
+fn valueless(name: &str, partitions: i32) -> CreatableTopic {
+    let configs = ["max.message.bytes", "no.such.config"].map(|key| {
+        CreatableTopicConfig::default()
+            .with_name(text(key))
+            .with_value(None)
+    });
+    creatable(name, partitions).with_configs(configs.to_vec())
+}
+
 async fn create(
     client: &mut RawClient,
     topics: Vec<CreatableTopic>,
@@ -269,6 +279,17 @@ async fn create_topics_codes() {
         (configured("none", "no.such.config", "1"), 40),
         (configured("none", "max.message.bytes", "many"), 40),
         (configured("none", "message.timestamp.type", "Never"), 40),
+        (valueless("none", 1), 40),
+        // The name, then the configs, then the partitions.
+        (valueless("there.already", 1), 36),
+        (valueless("a/b", 0), 17),
+        (valueless("none", 0), 40),
+        (creatable("a/b", 0), 17),
+        (creatable("there.already", 0), 36),
+        (
+            configured("none", "no.such.config", "1").with_num_partitions(0),
+            40,
+        ),
     ] {
         let shown = format!("{topic:?}");
         // Nothing is made: those that ours accepts must not stay.
