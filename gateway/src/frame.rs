@@ -223,7 +223,9 @@ impl FrameReader {
         tokio::select! {
             biased;
             readable = self.half.readable() => Ok(readable?),
-            () = self.budget.contended(&self.clock, ROOM_PATIENCE) => Err(FrameError::Stalled),
+            () = self.budget.contended(permit, &self.clock, ROOM_PATIENCE) => {
+                Err(FrameError::Stalled)
+            }
         }
     }
 
@@ -267,7 +269,9 @@ impl FrameReader {
             // all of that is copied.
             0 if self.expected > READ_AHEAD_MAX => READ_MIN,
             0 if end <= LENGTH_LEN + PEEK_LEN => self.expected.max(READ_MIN),
-            _ => end.max(READ_MIN).min(WHOLE_MAX.max(2 * len)),
+            // Once: what grows step by step is copied, and held twice meanwhile.
+            _ if len >= WHOLE_MAX => end,
+            _ => end.max(READ_MIN).min(WHOLE_MAX),
         };
         let mut larger = BytesMut::with_capacity(target);
         larger.extend_from_slice(&self.buffer);

@@ -25,8 +25,8 @@ enum Container {
     Struct,
     /// Elements by number.
     List(usize),
-    /// One value that has the path of what holds it.
-    Wrapper,
+    /// Values without names, of which the first has the path of what holds it.
+    Wrapper(usize),
 }
 
 impl Names {
@@ -45,7 +45,7 @@ impl Names {
             let container = match rest.chars().last() {
                 Some('{') => Some(Container::Struct),
                 Some('[') => Some(Container::List(0)),
-                Some('(') => Some(Container::Wrapper),
+                Some('(') => Some(Container::Wrapper(0)),
                 _ => None,
             };
             match container {
@@ -75,7 +75,8 @@ impl Names {
             }
             _ => {}
         }
-        if field.contains("message") && value.len() > 2 && value.starts_with('"') {
+        // For people, if there is one.
+        if field.ends_with("message") {
             return "<text>".to_owned();
         }
         if field.contains("time") && number.is_some_and(|ms| self.is_now(ms)) {
@@ -106,7 +107,14 @@ impl Names {
 fn place<'a>(open: &mut [(String, Container)], line: &'a str) -> (String, &'a str) {
     match open.last_mut() {
         None => (String::new(), line),
-        Some((path, Container::Wrapper)) => (path.clone(), line),
+        Some((path, Container::Wrapper(next))) => {
+            let place = match next {
+                0 => path.clone(),
+                place => format!("{path}[{place}]"),
+            };
+            *next += 1;
+            (place, line)
+        }
         Some((path, Container::List(next))) => {
             let element = format!("{path}[{next}]");
             *next += 1;
@@ -200,6 +208,14 @@ mod tests {
             without_places("topics[1].partitions[0].x"),
             "topics.partitions.x"
         );
+    }
+
+    #[test]
+    fn values_without_names_have_places() {
+        let lines = Names::default().lines(&(7, Some(true), "x"));
+        let expected = [("", "7"), ("[1]", "true"), ("[2]", "\"x\"")];
+        let expected = expected.map(|(path, value)| (path.to_owned(), value.to_owned()));
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -11,27 +11,32 @@ use crate::oracle::{KafkaNode, OracleOptions};
 pub(super) enum Setting {
     /// Nothing else.
     Plain,
-    /// No room for fetch sessions.
-    NoSessions,
+    /// No room for fetch sessions, and producers are forgotten soon.
+    Forgetful,
 }
 
 /// Settings of every broker, by Kafka's names.
-const SHARED: [(&str, &str); 5] = [
+const SHARED: [(&str, &str); 4] = [
     ("node.id", "1"),
     ("num.partitions", "4"),
     ("group.initial.rebalance.delay.ms", "0"),
     // Some records are meant to be old.
     ("log.retention.ms", "-1"),
-    ("producer.id.expiration.check.interval.ms", "1000"),
+];
+
+const FORGETFUL: [(&str, &str); 3] = [
+    ("max.incremental.fetch.session.cache.slots", "0"),
+    ("producer.id.expiration.ms", "1000"),
+    ("producer.id.expiration.check.interval.ms", "200"),
 ];
 
 impl Setting {
-    pub(super) const ALL: [Self; 2] = [Self::Plain, Self::NoSessions];
+    pub(super) const ALL: [Self; 2] = [Self::Plain, Self::Forgetful];
 
     fn settings(self) -> Vec<(String, String)> {
         let further: &[(&str, &str)] = match self {
             Self::Plain => &[],
-            Self::NoSessions => &[("max.incremental.fetch.session.cache.slots", "0")],
+            Self::Forgetful => &FORGETFUL,
         };
         let all = SHARED.iter().chain(further);
         all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))

@@ -23,6 +23,11 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          them would cost the path its speed; Kafka answers -1 where they do not decode",
     ),
     (
+        "configs-of-many-topics",
+        "CreateTopics tells the configs of topics where a request has at most 64: the answer would \
+         be a hundred times as large as the request; Kafka tells all",
+    ),
+    (
         "configs-without-mechanism",
         "a topic config that nothing acts on is refused with 40, unless it says what happens \
          anyhow; Kafka has the mechanisms",
@@ -68,6 +73,11 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     (
         "impossible-batch-length",
         "87 for the partition that has it; Kafka fails every partition with -1",
+    ),
+    (
+        "log-dir-sizes",
+        "DescribeLogDirs tells what batches take in the journal, with 64 bytes of a frame's header \
+         for each; Kafka the bytes of its files",
     ),
     (
         "log-start-after-a-crash",

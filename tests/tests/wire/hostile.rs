@@ -74,12 +74,9 @@ async fn ten_thousand_idle_connections_cost_16_kib_each() {
     let after = gateway.process().rss_peak_bytes().unwrap();
     let each = (after - before) / CONNECTIONS;
     assert!(each <= 16 << 10, "{each} bytes for each connection");
-    // Every one of them is a connection that is served.
-    for client in idle.iter_mut().filter(|_| fastrand::u8(..) == 0) {
-        client.shutdown_write().await.unwrap();
-    }
+    // They are connections that are served.
     for client in idle.iter_mut().step_by(10).take(50) {
-        drop(ops::api_versions(client).await);
+        ops::api_versions(client).await.unwrap();
     }
     drop(idle);
     let sent = ops::produce(&mut bystander, "beside-many", 0, plain(1)).await;
@@ -188,7 +185,8 @@ async fn requests_byte_by_byte_cost_what_has_come_and_delay_nobody() {
     // Each has got what it claims, or waits for it, and sends a byte now and then.
     for offset in 0..40 {
         for client in &mut slow {
-            client.send_bytes(&[0]).await.unwrap();
+            // The broker may give it up.
+            client.send_bytes(&[0]).await.ok();
         }
         let sent = produce(&mut bystander, "trickle", large()).await;
         assert_eq!(sent, (0, offset));
@@ -229,7 +227,7 @@ async fn halves_of_requests_are_given_up_for_those_who_send_whole_ones() {
     let bystander = target.with_topic("halves", 1).await;
     let mut bystander = bystander.with_patience(Duration::from_mins(2));
     let mut slow = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..20 {
         let mut client = target.connect().await;
         // Not taken while there is no room.
         let mut sent = half();
@@ -239,7 +237,7 @@ async fn halves_of_requests_are_given_up_for_those_who_send_whole_ones() {
             client
         }));
     }
-    for offset in 0..5 {
+    for offset in 0..3 {
         let sent = produce(&mut bystander, "halves", large()).await;
         assert_eq!(sent, (0, offset));
     }

@@ -300,6 +300,32 @@ async fn create_topics_codes() {
 }
 
 #[tokio::test]
+async fn create_topics_tells_the_configs_that_a_topic_has() {
+    let target = Target::shared();
+    let mut client = target.connect().await;
+    let one = configured("told", "max.message.bytes", "5000");
+    let told = create(&mut client, vec![one], true).await.remove(0);
+    let configs = told.configs.unwrap();
+    assert_eq!(configs.len(), 33);
+    let find = |name: &str| {
+        let config = configs.iter().find(|config| &*config.name == name);
+        let config = config.unwrap();
+        assert!(!config.read_only && !config.is_sensitive);
+        (config.value.as_deref().unwrap(), config.config_source)
+    };
+    assert_eq!(find("max.message.bytes"), ("5000", 1));
+    assert_eq!(find("segment.bytes"), ("1073741824", 5));
+    assert_eq!(find("retention.ms"), ("-1", 4));
+    let many = (0..65).map(|number| creatable(&format!("told-{number}"), 1));
+    let many = create(&mut client, many.collect(), true).await;
+    assert_eq!(many.len(), 65);
+    for topic in many {
+        let told = topic.configs.unwrap().len();
+        assert_eq!(told, differs("configs-of-many-topics", 33, 0));
+    }
+}
+
+#[tokio::test]
 async fn create_topics_makes_what_it_says() {
     let target = Target::shared();
     let mut client = target.connect().await;

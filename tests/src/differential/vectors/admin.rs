@@ -90,8 +90,13 @@ pub(super) async fn topics(play: &mut Play) -> Result<()> {
         (creatable(&name, 2, &[]), 36),
         (creatable(&name, 0, &[]), 36),
     ] {
-        // Version 4 has no configs in its answer.
-        let response = play.call(&create_request(vec![topic]), 4).await?;
+        let mut response = play.ask(&create_request(vec![topic]), 7).await?;
+        // A fresh 4.3 sets this one for all brokers.
+        let configs = response.topics[0].configs.iter_mut().flatten();
+        for config in configs.filter(|config| &*config.name == "min.insync.replicas") {
+            config.config_source = 5;
+        }
+        play.record("CreateTopics", &response);
         play.expect("CreateTopics", only(&response.topics)?.error_code, code);
     }
     ops::await_topic(play.client(), &name, 2).await?;
@@ -100,8 +105,11 @@ pub(super) async fn topics(play: &mut Play) -> Result<()> {
             kafka_protocol::messages::metadata_request::MetadataRequestTopic::default()
                 .with_name(Some(ops::topic_name(&name))),
         ]))
-        .with_include_topic_authorized_operations(true);
+        .with_allow_auto_topic_creation(true);
     for version in [1, 5, 9, 12, 13] {
+        let operations = version >= 8;
+        let metadata = metadata.clone();
+        let metadata = metadata.with_include_topic_authorized_operations(operations);
         play.call(&metadata, version).await?;
     }
     let id = ops::metadata(play.client(), &name).await?.topics[0].topic_id;

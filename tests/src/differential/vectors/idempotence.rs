@@ -14,7 +14,7 @@ use super::reading::fetch;
 use crate::raw::batch::{Record, put_varint, seal};
 use crate::raw::{ops, txn};
 
-/// Longer than `producer.id.expiration.ms`.
+/// Longer than `producer.id.expiration.ms`, by whatever clock that is counted.
 const A_DAY: i64 = 25 * 3_600_000;
 
 /// Batches for an empty partition, with code and base offset of each.

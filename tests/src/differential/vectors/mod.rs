@@ -51,8 +51,6 @@ vectors! {
     "I26" Plain idempotence::i26;
     "I28" Plain idempotence::i28;
     "I29" Plain idempotence::i29;
-    "I31" Plain idempotence::i31;
-    "I32" Plain idempotence::i32;
     "I35" Plain idempotence::i35;
     "I37" Plain idempotence::i37;
     "I38" Plain idempotence::i38;
@@ -76,5 +74,7 @@ vectors! {
     "R15" Plain reading::r15, r15_after;
     "R16" Plain reading::r16, r16_after;
     "R21" Plain reading::r21, r21_after;
-    "R19" NoSessions reading::r19;
+    "I31" Forgetful idempotence::i31;
+    "I32" Forgetful idempotence::i32;
+    "R19" Forgetful reading::r19;
 }
