@@ -98,6 +98,7 @@ impl Config {
         let millis = |key| settings.number(key).map(Duration::from_millis);
         let (store, data_dir) = store(settings)?;
         let admin_token = admin_token(settings)?;
+        let broker = broker(settings, log_dir(&store, &data_dir))?;
         let index_dir = match settings.get("index.dir").value.as_str() {
             "" => data_dir.join("index"),
             given => PathBuf::from(given),
@@ -120,7 +121,7 @@ impl Config {
                 0 => Reserve::None,
                 bytes => u64::try_from(bytes).map_or(Reserve::Part, Reserve::Bytes),
             },
-            broker: broker(settings)?,
+            broker,
             limits: Limits {
                 connections: settings.number("max.connections")?,
                 connections_per_ip: settings.number("max.connections.per.ip")?,
@@ -168,8 +169,9 @@ impl Endpoint {
     }
 }
 
-fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
+fn broker(settings: &Settings, log_dir: String) -> Result<BrokerConfig, ConfigError> {
     Ok(BrokerConfig {
+        log_dir,
         settings: Arc::new(retention::shown(settings)?),
         num_partitions: settings.number("num.partitions")?,
         virtual_replicas: settings.number("virtual.replicas")?,
@@ -270,6 +272,15 @@ fn store(settings: &Settings) -> Result<(StoreKind, PathBuf), ConfigError> {
         }
         _ => Err(settings.refuse("store", "sled: or memory:")),
     }
+}
+
+/// What clients are told of where the records are.
+fn log_dir(store: &StoreKind, data_dir: &Path) -> String {
+    if *store == StoreKind::Memory {
+        return "memory:".to_owned();
+    }
+    let whole = std::path::absolute(data_dir);
+    whole.as_deref().unwrap_or(data_dir).display().to_string()
 }
 
 /// A budget in bytes; -1 is its default.

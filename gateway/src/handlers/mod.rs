@@ -15,6 +15,7 @@ mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
+mod describe_log_dirs;
 mod describe_producers;
 mod describe_topic_partitions;
 mod describe_transactions;
@@ -27,6 +28,7 @@ mod incremental_alter_configs;
 mod init_producer_id;
 mod join_group;
 mod leave_group;
+mod list_config_resources;
 mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
@@ -106,6 +108,12 @@ pub(crate) async fn dispatch(
             describe_producers::handle(broker, context, *request)
         }
         ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, *request),
+        ApiRequest::DescribeLogDirs(request) => {
+            describe_log_dirs::handle(broker, context, *request)
+        }
+        ApiRequest::ListConfigResources(request) => {
+            list_config_resources::handle(broker, context, *request)
+        }
         ApiRequest::DescribeCluster(request) => describe_cluster::handle(broker, context, &request),
         ApiRequest::DescribeTopicPartitions(request) => {
             describe_topic_partitions::handle(broker, context, *request)
