@@ -19,8 +19,8 @@ use crate::journal::queue::{Command, Queue, Queued, Reply, answer};
 use crate::memory::MemoryStore;
 use crate::runtime::Env;
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo, Size,
-    StoreError, StoreFuture, StoredBatch,
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, Rewrite, Rewritten,
+    ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
 };
 
 /// Most commands of one commit.
@@ -194,7 +194,10 @@ impl Writer {
                 answer(reply, outcome);
             }
             Command::Acquire(id, epoch, reply) => answer(reply, memory.acquire(id, epoch).await),
-            Command::Create(.., reply) => answer(reply, Err(StoreError::NotFound)),
+            // Nothing asks this queue for them.
+            Command::Create(.., reply) | Command::Roll(reply) => {
+                answer(reply, Err(StoreError::NotFound));
+            }
             Command::Delete(topic, reply) => {
                 let outcome = memory.delete(topic).await;
                 let mut seen = self.shared.seen.lock();
@@ -328,6 +331,14 @@ impl LogStore for StrictStore {
 
     fn size(&self, id: LogId) -> Option<Size> {
         self.shared.memory.size(id)
+    }
+
+    fn settled(&self, id: LogId) -> Option<i64> {
+        self.shared.memory.settled(id)
+    }
+
+    fn rewrite(&self, rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
+        self.shared.memory.rewrite(rewrite)
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -136,7 +136,7 @@ impl<'a> Plan<'a> {
                 Ok(()) => self.pending.push(Pending::Acquired(log, reply)),
                 Err(error) => answer(reply, Err(error)),
             },
-            Command::Close(reply) => answer(reply, Ok(())),
+            Command::Close(reply) | Command::Roll(reply) => answer(reply, Ok(())),
         }
         Ok(())
     }
