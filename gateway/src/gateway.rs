@@ -148,7 +148,8 @@ impl Builder {
 
     /// Keeps the files that brokers share on `volume` instead of in the data directory: for a
     /// volume that is no directory, or that counts, delays or fails what is done to it. With
-    /// `store` `memory:` or `strict:` it is not used.
+    /// `store` `memory:` or `strict:` it is not used; with `layout=kv` sled opens its files in the
+    /// data directory itself.
     pub fn volume(self, volume: Arc<dyn Volume>) -> Self {
         Self {
             volume: Some(volume),

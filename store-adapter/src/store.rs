@@ -373,7 +373,8 @@ pub trait LogStore: Send + Sync + Debug + 'static {
 
     /// Whole batches from the one that holds `from`, below `upto`, until `max_bytes` are reached;
     /// the first one even when it is larger. Empty when `from` is at or behind `upto` or the end;
-    /// see [`Caps::reads_lag`]. `from` beyond the durable end, or below the start, is [`StoreError::OutOfRange`].
+    /// see [`Caps::reads_lag`]. `from` beyond the durable end, or below the start, is
+    /// [`StoreError::OutOfRange`].
     fn read(
         &self,
         id: LogId,
