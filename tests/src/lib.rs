@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cuts;
+pub mod differential;
 pub mod flights;
 pub mod gatewayproc;
 pub mod groups;

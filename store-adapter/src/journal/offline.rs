@@ -22,6 +22,7 @@ use super::recovery::{
 };
 use super::scan::{Scanner, Step};
 use super::shard::{Log, Shard};
+use super::sift::Rewrites;
 use super::sources::{Read, open_sources, read_source};
 use super::table::{Replay, Table};
 use super::{JournalCounters, newest, volume_error};
@@ -154,6 +155,7 @@ impl OfflineShard {
         let closed = Arc::new(Shard {
             id: shard,
             queue: Queue::new(0),
+            rewrites: Rewrites::default(),
         });
         let mut logs = BTreeMap::new();
         let mut needed: BTreeMap<FileId, u64> = BTreeMap::new();
