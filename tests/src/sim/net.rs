@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::broker::Broker;
+use gateway::verifying::Verifying;
 use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::Env;
@@ -255,6 +256,7 @@ async fn read(
         peer: None,
         listener: 0,
         software: OnceLock::new(),
+        verifying: Verifying::default(),
     });
     loop {
         let sent = tokio::select! {
