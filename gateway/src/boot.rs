@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use admin_api::TxnViews;
 use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
 use coordinator::service::fences::{FenceFiles, Fences};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
@@ -23,6 +24,7 @@ use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
 use store_adapter::volume::{Reserve, SpaceWatch, Volume, VolumeError};
 
+use crate::admin::Transactions;
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NoPeers, NodeCatalogue, NodeSnapshots, Peers,
     report_opened,
@@ -269,6 +271,12 @@ impl Running {
             history,
             holds,
         })
+    }
+
+    /// What the admin surface sees of transactions, and does about them.
+    pub fn txn_views(&self, env: &Env) -> Arc<dyn TxnViews> {
+        let volume = self.node.volume();
+        Transactions::new(env, &self.broker, volume, &self.history, &self.holds)
     }
 
     /// Whether a later process owns what this one owned.

@@ -44,11 +44,17 @@ pub enum Fault {
     OwedDropped,
     /// The next transaction of an id begins before other brokers have ended the last one.
     GateLeftOut,
+    /// Inspection shows a change of a transactional id before it is durable.
+    DraftShown,
+    /// Inspection shows a slot that is not read yet as if it were empty.
+    UnreadShown,
+    /// Inspection shows a transaction as ended that other brokers have not ended yet.
+    OwedNotShown,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 23] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -69,6 +75,9 @@ impl Fault {
         Fault::FenceJudgesMarkers,
         Fault::OwedDropped,
         Fault::GateLeftOut,
+        Fault::DraftShown,
+        Fault::UnreadShown,
+        Fault::OwedNotShown,
     ];
 }
 
