@@ -22,9 +22,9 @@ use crate::admin::{self, Health, HealthParts};
 use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
 use crate::broker::{Advertised, Broker, NoPeers};
+use crate::byte_budget::ByteBudget;
 use crate::config::{Config, ConfigError, ListenerConfig, Origin, Settings};
 use crate::connection::Shared;
-use crate::frame::ByteBudget;
 use crate::metrics::{Metrics, Sources};
 use crate::server::{Listener, Server};
 use crate::stack;
@@ -209,6 +209,7 @@ impl Gateway {
             history: Arc::clone(running.history.counters()),
             syncs: Arc::clone(space.syncs()),
             store_refusals: Arc::clone(running.broker.store_refusals()),
+            compactions: Arc::clone(running.broker.compactions()),
             journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
         }));
         let shared = Shared {

@@ -6,6 +6,7 @@ pub mod answer_budget;
 pub mod api;
 pub mod boot;
 pub mod broker;
+pub mod byte_budget;
 pub mod config;
 pub mod connection;
 pub mod error_code;

@@ -13,9 +13,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
 
 use crate::process::{Process, read_line, repository};
+use crate::wallclock::poll_until;
 
 /// How long the gateway may take to print its addresses.
 const STARTUP: Duration = Duration::from_mins(2);
+/// How long its coordinators are awaited.
+const COORDINATORS: Duration = Duration::from_secs(15);
+const PACE: Duration = Duration::from_millis(10);
 
 /// How a gateway is started.
 #[derive(Debug, Clone, Default)]
@@ -48,19 +52,44 @@ struct Addresses {
 }
 
 impl Gateway {
-    /// Starts the gateway on `data_dir` and awaits its addresses. Its log goes to
-    /// `<data_dir>.log`, appended.
+    /// Starts the gateway on `data_dir`, and awaits its addresses and its coordinators. Its log
+    /// goes to `<data_dir>.log`, appended.
     pub fn start(data_dir: &Path, options: &GatewayOptions) -> Result<Self> {
         let (process, mut stdout) = launch(data_dir, options, "127.0.0.1:0")?;
         let addresses = addresses(&mut stdout, data_dir)?;
         let data_dir = data_dir.to_owned();
-        Ok(Self {
+        let started = Self {
             process,
             stdout,
             data_dir,
             options: options.clone(),
             addresses,
-        })
+        };
+        started.await_coordinators();
+        Ok(started)
+    }
+
+    /// Awaits that the coordinators answer for what the broker has: before, they say 14. Goes on
+    /// after a while: what can't be read keeps them from it.
+    fn await_coordinators(&self) {
+        let answering = || {
+            let ready = self.get("/readyz?verbose").unwrap_or_default();
+            !ready.contains("\n[~]coordinators ")
+        };
+        poll_until(COORDINATORS, PACE, answering);
+    }
+
+    /// An answer of the admin port, with its head.
+    fn get(&self, path: &str) -> Result<String> {
+        let address = self.admin_address();
+        let mut stream = TcpStream::connect(&address).context("admin port")?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
     /// HOST:PORT for Kafka clients.
@@ -76,16 +105,8 @@ impl Gateway {
     /// The sum of a counter of `/metrics` over all its labels; `name` as it is shown, with
     /// `_total`.
     pub fn counter(&self, name: &str) -> Result<u64> {
-        let address = self.admin_address();
-        let mut stream = TcpStream::connect(&address).context("admin port")?;
-        write!(
-            stream,
-            "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
         let mut sum = None;
-        for line in answer.lines() {
+        for line in self.get("/metrics")?.lines() {
             let Some((labelled, value)) = line.rsplit_once(' ') else {
                 continue;
             };
@@ -105,10 +126,13 @@ impl Gateway {
     /// stopped.
     pub fn restart(&mut self) -> Result<()> {
         self.begin_restart()?;
-        self.await_start()
+        self.await_start()?;
+        self.await_coordinators();
+        Ok(())
     }
 
-    /// The same, but for awaiting that it is up: see [`Gateway::await_start`].
+    /// The same, but for awaiting that it is up and answers for what it coordinates: see
+    /// [`Gateway::await_start`].
     pub fn begin_restart(&mut self) -> Result<()> {
         let address = self.address();
         (self.process, self.stdout) = launch(&self.data_dir, &self.options, &address)?;

@@ -20,7 +20,7 @@ use store_adapter::volume::SpaceWatch;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Broker, Condition};
-use crate::frame::ByteBudget;
+use crate::byte_budget::ByteBudget;
 use crate::metrics::Metrics;
 
 pub(crate) use transactions::Transactions;
@@ -131,6 +131,13 @@ fn serving(condition: &Condition) -> [Check; 2] {
     [shards, Check::degraded("partitions", why)]
 }
 
+/// What coordinators can't answer for yet, in slots.
+fn loading(txns: usize, groups: usize) -> Option<String> {
+    (txns + groups > 0).then(|| {
+        format!("being taken over: {txns} slots of transactional ids, {groups} slots of groups")
+    })
+}
+
 impl Health {
     /// Damaged files, by path.
     fn damaged(&self) -> BTreeSet<String> {
@@ -154,12 +161,15 @@ impl Views for Health {
         let damaged = damaged.first();
         let damaged = damaged.map(|first| format!("{count} damaged, such as {first}"));
         let [shards, partitions] = serving(&self.parts.broker.condition());
+        let (txns, groups) = (self.parts.broker.txns(), self.parts.broker.offsets());
+        let coordinators = loading(txns.slots_loading(), groups.slots_loading());
         vec![
             Check::new("workers", self.workers()),
             Check::new("listeners", self.accepting()),
             Check::new("owner", self.owner()),
             shards,
             partitions,
+            Check::degraded("coordinators", coordinators),
             Check::degraded("files", damaged),
             Check::degraded("disk", full),
         ]
