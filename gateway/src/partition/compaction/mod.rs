@@ -1,10 +1,10 @@
 //! Compaction: of every key the newest record stays.
 //!
-//! A pass looks at the log in the background (`scan.rs`), decides what survives (`survivors.rs`) and
-//! has the store leave out the rest. It changes nothing at or behind the last stable offset, nor the
-//! last batch of the log, by which the newest snapshot proves that it belongs to the log
+//! A pass looks at the log in the background (`scan.rs`), decides what survives (`survivors.rs`),
+//! and has the store leave out the rest. It changes nothing at or behind the last stable offset,
+//! nor the last batch of the log, by which the newest snapshot proves that it belongs to the log
 //! (`INV-P4`). That snapshot is written before anything goes: what the log told of producers and
-//! transactions is in it.
+//! transactions is in it (`INV-P5`).
 
 mod plan;
 #[cfg(test)]
