@@ -16,9 +16,10 @@ pub enum Fault {
     SnapshotUnchecked,
     /// A directory is not fsynced after a file appeared in it.
     DirectoryNotSynced,
-    /// Who shares a directory's sync does not wait for it.
+    /// Who shares a directory's sync does not wait for it. Found by the tests of owned files.
     SyncNotAwaited,
-    /// A file whose name may be used again is unlinked without an intent.
+    /// A file whose name may be used again is unlinked without an intent. Found by the tests of
+    /// owned files.
     RemovalNotAnnounced,
     /// Recovery publishes a tail that it read but did not fdatasync.
     TailNotSynced,
