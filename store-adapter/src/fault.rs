@@ -44,11 +44,13 @@ pub enum Fault {
     OwedDropped,
     /// The next transaction of an id begins before other brokers have ended the last one.
     GateLeftOut,
+    /// A read that a trim has overtaken is answered without the aborted transactions below.
+    AbortedTrimmed,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 21] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -69,6 +71,7 @@ impl Fault {
         Fault::FenceJudgesMarkers,
         Fault::OwedDropped,
         Fault::GateLeftOut,
+        Fault::AbortedTrimmed,
     ];
 }
 

@@ -211,4 +211,9 @@ mod planted {
     fn gate_left_out() {
         is_found(Fault::GateLeftOut);
     }
+
+    #[test]
+    fn aborted_trimmed() {
+        is_found(Fault::AbortedTrimmed);
+    }
 }

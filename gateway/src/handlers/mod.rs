@@ -125,7 +125,9 @@ pub(crate) async fn dispatch(
         ApiRequest::DescribeTransactions(request) => {
             describe_transactions::handle(broker, &request)
         }
-        ApiRequest::ListTransactions(request) => list_transactions::handle(broker, &request),
+        ApiRequest::ListTransactions(request) => {
+            list_transactions::handle(broker, context, *request)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::machine::txn::{
-    Added, Client, GATE_WAIT_MS, Named, Session, TopicPartitions, TxnError,
+    Added, Client, GATE_WAIT_MS, Named, Session, TopicPartitions, TxnError, Verified, partitions_of,
 };
 use store_adapter::batch::BatchHeader;
 use store_adapter::fault::{Fault, planted};
@@ -113,24 +113,25 @@ pub(crate) async fn verify(
         pid: first.header.producer_id,
         epoch: first.header.producer_epoch,
     };
-    let missing = within(broker, async {
+    let verified = within(broker, async {
         if implicit {
             add(broker, context, transactional_id, session, &asked).await
         } else {
-            let verified =
-                broker
-                    .coordinators()
-                    .verify_partitions(transactional_id, session, &asked);
-            Ok(verified.await?.missing)
+            let coordinators = broker.coordinators();
+            let verified = coordinators.verify_partitions(transactional_id, session, &asked);
+            verified.await
         }
     });
-    let missing = missing.await;
+    let verified = verified.await;
     let outcomes = candidates.iter().zip(guards).map(|(one, guard)| {
-        let Some(guard) = guard else {
+        let Some(mut guard) = guard else {
             return Verification::NotNeeded;
         };
-        let why = match &missing {
-            Ok(missing) if !is_in(missing, one) => return Verification::Passed(guard),
+        let why = match &verified {
+            Ok(verified) if !is_in(&verified.missing, one) => {
+                guard.approved_for(verified.txn_seq);
+                return Verification::Passed(guard);
+            }
             Ok(_) => Unverified::NotInTxn,
             Err(why) => *why,
         };
@@ -148,22 +149,29 @@ async fn add(
     transactional_id: &str,
     session: Session,
     asked: &[Named],
-) -> Result<TopicPartitions, TxnError> {
+) -> Result<Verified, TxnError> {
     let client = client(context);
     let coordinators = broker.coordinators();
     let added = coordinators.add_partitions(transactional_id, session, asked, Some(&client));
-    match added.await? {
-        Added::InTxn(_) => Ok(TopicPartitions::new()),
-        Added::Missing(missing) => Ok(missing),
-    }
+    Ok(match added.await? {
+        Added::InTxn(txn_seq) => Verified {
+            txn_seq,
+            missing: TopicPartitions::new(),
+        },
+        // Then none of the others is added either.
+        Added::Missing(_) => Verified {
+            txn_seq: 0,
+            missing: partitions_of(asked.iter()),
+        },
+    })
 }
 
 /// At most [`GATE_WAIT_MS`]. What was begun goes on: a partition that is added too late is in the
 /// transaction without a record.
 async fn within(
     broker: &Broker,
-    ask: impl Future<Output = Result<TopicPartitions, TxnError>>,
-) -> Result<TopicPartitions, Unverified> {
+    ask: impl Future<Output = Result<Verified, TxnError>>,
+) -> Result<Verified, Unverified> {
     let late = broker
         .env()
         .clock

@@ -142,7 +142,7 @@ pub(crate) struct Plan {
     pub(crate) txn_partitions: u32,
     /// `transaction.timeout.ms`.
     pub(crate) txn_timeout_ms: i32,
-    /// What topics keep, but that of transactions; `None`: everything.
+    /// What topics keep; `None`: everything.
     pub(crate) retention: Option<RetentionRules>,
     /// `log.retention.check.interval.ms`.
     pub(crate) retain_ms: u64,

@@ -248,7 +248,7 @@ impl Txns {
         asked: &[Named],
     ) -> Result<Verified, TxnError> {
         // For each first batch of a transaction on a partition: what an owner that was taken over
-        // approves, the epoch of the markers refuses.
+        // approves, the partition refuses that has the marker of that number already.
         let lacks = |verified: &Verified| !verified.missing.is_empty();
         self.run(id, lacks, |entry, _| {
             txn::verify_partitions(entry, session, asked)

@@ -112,6 +112,10 @@ impl CommittedReader {
                     Err(why) => self.client.history.violation(&why),
                 },
                 Some(error) if error.is_retriable() => well = false,
+                Some(ResponseError::OffsetOutOfRange) if self.client.history.trims() => {
+                    let trusted = trusted.contains(&place);
+                    self.catch_up(connection, place, offset, trusted).await?;
+                }
                 Some(ResponseError::OffsetOutOfRange)
                     if !trusted.contains(&place) || !newest(place) =>
                 {
@@ -125,6 +129,27 @@ impl CommittedReader {
             }
         }
         well.then_some(())
+    }
+
+    /// What came next is gone: goes on where the log begins, which is behind it. `None` where the
+    /// connection is left. `trusted`: it was asked of the newest leader.
+    async fn catch_up(
+        &self,
+        connection: &Connection,
+        place: Place,
+        offset: &mut i64,
+        trusted: bool,
+    ) -> Option<()> {
+        let start = self.client.earliest(connection, place).await?;
+        let duty = Duty::Partition(place);
+        let trusted = trusted && self.client.net.answers_for(connection.server, &duty);
+        if trusted && start <= *offset {
+            let what =
+                format!("{place:?}: {offset} is out of range, and the log begins at {start}");
+            self.client.history.violation(&what);
+        }
+        *offset = start;
+        Some(())
     }
 
     fn take(&self, place: Place, offset: i64, reply: &FetchPartitionReply) -> Result<i64, String> {
