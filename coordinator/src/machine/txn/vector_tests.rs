@@ -75,6 +75,14 @@ fn t10_one_rotation_at_32766() {
         init_told(Some(&rotated), &init(4, (PID, 32_766)), 2),
         "0 (900, 0)"
     );
+    // What the first answer did not come to publish, the next ones do, whoever asks.
+    for claim in [(PID, 32_766), NONE] {
+        let again = init_producer_id(Some(&rotated), &init(4, claim), &ctx(2));
+        let Decision::Persist(change, _) = &again else {
+            panic!("nothing is written");
+        };
+        assert!(change.fences.contains(&fence), "{:?}", change.fences);
+    }
     // A claim that nobody was ever told.
     assert_eq!(
         init_told(Some(&rotated), &init(4, (SPARE, 32_766)), 2),
@@ -290,7 +298,10 @@ fn t31_and_the_reaper() {
             ..ctx(version)
         };
         let start = open.start_ms.unwrap();
-        assert_eq!(time_out(&open, &at(start + 60_000)), Decision::Answer(()));
+        assert_eq!(
+            time_out(&open, &at(start + 60_000)),
+            Decision::Answer(false)
+        );
         let decision = time_out(&open, &at(start + 60_001));
         let aborting = after(&open, &decision);
         assert_eq!(
