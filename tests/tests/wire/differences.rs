@@ -70,6 +70,12 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "87 for the partition that has it; Kafka fails every partition with -1",
     ),
     (
+        "limits-of-transactions",
+        "at most 10,000 partitions and 1,000 groups a transaction: 42, and 120 from Produce v12, \
+         TxnOffsetCommit v5 and AddOffsetsToTxn v4 on; 65,536 transactional ids and 32 MiB a slot: \
+         15; Kafka has no such limits",
+    ),
+    (
         "log-start-after-a-crash",
         "records that were deleted stay deleted; Kafka writes the log's start down once a minute",
     ),

@@ -205,6 +205,26 @@ fn a_transaction_has_bounds() {
         "0 in #1"
     );
     assert_eq!(add_at(Some(&empty(0)), PID, 0, 3, &[]), "0 in #0");
+    let open = ongoing(1);
+    let add = |class, count: usize| {
+        let many = &many[..count];
+        add_partitions(Some(&open), session(PID, 1), many, class, None, &ctx(2))
+    };
+    let refused = add(AddClass::Implicit, 10_001);
+    assert_eq!(told(&refused, show_added), "120");
+    let mut full = open.clone();
+    full.groups = (0..1_000).map(|n| Arc::from(format!("g-{n}"))).collect();
+    for (class, known, new) in [
+        (AddClass::Client(3), "0 in #5", "42"),
+        (AddClass::Client(4), "0 in #5", "120"),
+        (AddClass::Implicit, "0 in #5", "120"),
+    ] {
+        for (group, expected) in [("g-7", known), ("another", new)] {
+            let group = Arc::from(group);
+            let added = add_groups(Some(&full), session(PID, 1), &group, class, None, &ctx(2));
+            assert_eq!(told(&added, show_added), expected, "{class:?} {group}");
+        }
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl CommittedReader {
         loop {
             let connection = self.client.connect().await;
             while self.round(&connection, &mut offsets).await.is_some() {
-                if self.client.world.chance(3) {
+                if self.client.world.chance(8) {
                     for offset in offsets.values_mut() {
                         *offset = 0;
                     }
