@@ -30,6 +30,8 @@ pub enum Staged<R> {
     Later(BoxFuture<'static, R>),
     /// There is no answer (Produce with acks=0).
     Silent,
+    /// There is no answer either, but what was ordered may fail yet: then the connection is closed.
+    Unsaid(BoxFuture<'static, Option<CloseReason>>),
     /// The connection is closed without an answer.
     Close(CloseReason),
 }
@@ -40,6 +42,7 @@ impl<R> std::fmt::Debug for Staged<R> {
             Self::Now(_) => "Now",
             Self::Later(_) => "Later",
             Self::Silent => "Silent",
+            Self::Unsaid(_) => "Unsaid",
             Self::Close(_) => "Close",
         })
     }
@@ -52,6 +55,7 @@ impl<R: Send + 'static> Staged<R> {
             Self::Now(reply) => Staged::Now(f(reply)),
             Self::Later(reply) => Staged::Later(Box::pin(async move { f(reply.await) })),
             Self::Silent => Staged::Silent,
+            Self::Unsaid(outcome) => Staged::Unsaid(outcome),
             Self::Close(reason) => Staged::Close(reason),
         }
     }

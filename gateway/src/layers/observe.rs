@@ -135,7 +135,9 @@ where
         if let (Ok(ordered), Some(timing)) = (&mut outcome, this.timing.take()) {
             match ordered.answer {
                 Staged::Now(_) | Staged::Later(_) => ordered.timing = Some(timing),
-                Staged::Silent | Staged::Close(_) => timing.finish(this.clock.monotonic()),
+                Staged::Silent | Staged::Unsaid(_) | Staged::Close(_) => {
+                    timing.finish(this.clock.monotonic());
+                }
             }
         }
         Poll::Ready(outcome)

@@ -1,11 +1,12 @@
 //! Reads: what is durable, clamped to the high watermark or the last stable offset.
 
 use store_adapter::batch::BatchHeader;
+use store_adapter::fault::{Fault, planted};
 use store_adapter::records::first_at_or_after;
 use store_adapter::store::{StoreError, StoredBatch};
 use tokio::sync::oneshot;
 
-use super::{Partition, ReadError, Visible, caught_up};
+use super::{Partition, ReadError, State, Visible, caught_up};
 
 /// Which records a reader sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,14 +137,10 @@ impl Partition {
                 // What was read may be of a transaction that compaction has taken meanwhile.
                 continue;
             }
-            let aborted = state.producers.aborted(from, end);
-            let aborted = aborted
-                .iter()
-                .map(|txn| (txn.producer_id.0, txn.first_offset));
             return Ok(ReadOutcome {
                 visible,
                 batches,
-                aborted: Some(aborted.collect()),
+                aborted: Some(self.aborted_of(&state, from, end)?),
             });
         }
     }
@@ -177,6 +174,29 @@ impl Partition {
         Ok(read.await.inspect_err(seen)?)
     }
 
+    /// What a reader must know of the transactions in `from..end`, which it has read: producer id
+    /// and first offset of those that were aborted.
+    ///
+    /// What is forgotten of them is what the log has lost. A trim may have overtaken the read, and
+    /// then nobody can say any more which of its records were aborted.
+    fn aborted_of(
+        &self,
+        state: &State,
+        from: i64,
+        end: i64,
+    ) -> Result<Vec<(i64, i64)>, ReadError> {
+        // Moves under the lock of the state only, together with what is forgotten.
+        let log_start = self.visible.borrow().log_start;
+        if from < log_start && !planted(Fault::AbortedTrimmed) {
+            return Err(ReadError::OffsetOutOfRange);
+        }
+        let aborted = state.producers.aborted(from, end);
+        let known = aborted.iter();
+        Ok(known
+            .map(|txn| (txn.producer_id.0, txn.first_offset))
+            .collect())
+    }
+
     /// The first offset of the log.
     pub fn earliest(&self) -> ListedOffset {
         ListedOffset {
@@ -201,19 +221,39 @@ impl Partition {
         timestamp_ms: i64,
         isolation: Isolation,
     ) -> Result<ListedOffset, ReadError> {
-        let Some(batch) = self.deps.store.find_time(self.id, timestamp_ms).await? else {
-            return Ok(ListedOffset::NONE);
-        };
-        Ok(self.record_at_time(batch, timestamp_ms, isolation).await)
+        loop {
+            let before = self.visible().log_start;
+            let Some(batch) = self.deps.store.find_time(self.id, timestamp_ms).await? else {
+                return Ok(ListedOffset::NONE);
+            };
+            let listed = self.record_at_time(batch, timestamp_ms, isolation).await;
+            if self.still_holds(listed, before) {
+                return Ok(listed);
+            }
+        }
     }
 
     /// The first record that has the largest timestamp of the log.
     pub async fn max_timestamp(&self, isolation: Isolation) -> Result<ListedOffset, ReadError> {
+        loop {
+            let before = self.visible().log_start;
+            let Some((batch, timestamp_ms)) = self.batch_of_max_timestamp().await? else {
+                return Ok(ListedOffset::NONE);
+            };
+            let listed = self.record_at_time(batch, timestamp_ms, isolation).await;
+            if self.still_holds(listed, before) {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// The first batch that reaches the largest timestamp of the log, and that timestamp.
+    async fn batch_of_max_timestamp(&self) -> Result<Option<(StoredBatch, i64)>, ReadError> {
         // The largest t for which some batch reaches t, found by halving: the store answers
         // "which batch reaches t" from its time index.
         let (mut low, mut high) = (0_i64, i64::MAX);
         let Some(mut found) = self.deps.store.find_time(self.id, low).await? else {
-            return Ok(ListedOffset::NONE);
+            return Ok(None);
         };
         while low < high {
             let middle = low + (high - low) / 2 + (high - low) % 2;
@@ -225,7 +265,14 @@ impl Partition {
                 None => high = middle - 1,
             }
         }
-        Ok(self.record_at_time(found, low, isolation).await)
+        Ok(Some((found, low)))
+    }
+
+    /// Whether a record that was looked for when the log began at `before` is there still: a trim
+    /// may have overtaken the look, and then another record is the first.
+    fn still_holds(&self, listed: ListedOffset, before: i64) -> bool {
+        let log_start = self.visible().log_start;
+        log_start == before || (listed != ListedOffset::NONE && listed.offset >= log_start)
     }
 
     async fn record_at_time(

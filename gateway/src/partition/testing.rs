@@ -8,6 +8,7 @@ use coordinator::volume::format::Restored;
 use store_adapter::ids::{LeaderEpoch, LogId, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::store::LogStore;
 use uuid::Uuid;
 
 use super::{Lane, Partition, PartitionDeps, PartitionSnapshot, SnapshotFiles};
@@ -43,11 +44,20 @@ pub(super) async fn lead_fenced(
     epoch: u32,
     fences: Arc<FenceTable>,
 ) -> Arc<Partition> {
-    let env = Env::real();
+    lead_on(store.clone(), Env::real(), epoch, fences).await
+}
+
+/// The same on any store, and with any clock.
+pub(super) async fn lead_on(
+    store: Arc<dyn LogStore>,
+    env: Env,
+    epoch: u32,
+    fences: Arc<FenceTable>,
+) -> Arc<Partition> {
     let deps = PartitionDeps {
         lane: Lane::start(&env, "lane").0,
         env,
-        store: store.clone(),
+        store,
         snapshots: Arc::new(NoSnapshots),
         fences,
         classified: Arc::default(),
