@@ -1,40 +1,40 @@
 //! Cuts frames out of a socket.
 //!
 //! A frame is a 4-byte length and that many bytes. Own framing, because three things happen
-//! between the length and the body: the limit of its api is checked, its bytes are taken out of
-//! the budget that all connections share, and only then memory grows, as bytes arrive. A length
-//! that is only claimed costs nothing: a frame that stops arriving gives the bytes that it has
-//! not received back to the budget until it goes on.
+//! between the length and the body: the limit of its api is checked, its bytes are admitted to the
+//! budget that all connections share, and only then memory grows, as bytes arrive. A buffer of
+//! [`READ_MIN`] needs no admission, so what comes byte by byte takes nothing from others.
 //!
-//! Idle connections hold no buffer.
+//! What a buffer holds of the budget lives as long as the buffer: with the frames that were cut
+//! from it, and with the beginning of a next one that lies in it. Idle connections hold no buffer.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use store_adapter::runtime::Clock;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::admitted::Admitted;
+use crate::request_budget::{Admission, Share, Shares};
 use crate::wire::header::{self, PEEK_LEN, Peek};
 
-/// Bytes per permit of the budget.
-const UNIT: usize = 1024;
-/// Smallest buffer for a read.
-const READ_MIN: usize = 4 * 1024;
+/// Smallest buffer for a read; it is not counted before its first frame is complete.
+pub(crate) const READ_MIN: usize = 4 * 1024;
 /// Largest buffer for a frame that has not begun.
 const READ_AHEAD_MAX: usize = 256 * 1024;
 /// Largest buffer that is reserved for an admitted frame before its bytes have arrived. What is
 /// reserved and not received is no memory in use.
 const WHOLE_MAX: usize = 4 * 1024 * 1024;
-/// Frames with no more than this missing are not watched for stalling.
-const STALL_MIN: usize = 64 * 1024;
-/// A frame must bring [`STALL_MIN`] bytes in this time, or gives back what it has not received.
-const STALL_WINDOW: Duration = Duration::from_secs(2);
-/// How long a frame that goes on waits for the room that it gave back; then its connection closes.
-const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 const LENGTH_LEN: usize = 4;
+/// Bytes by which a frame that holds room must go on in [`PROGRESS_TIME`] while others wait.
+const PROGRESS: usize = 64 * 1024;
+const PROGRESS_TIME: Duration = Duration::from_secs(5);
+/// A frame that holds room is complete in this time, or makes way for others that wait: clients
+/// give up a request after 30 s (their default of `request.timeout.ms`).
+const FRAME_TIME: Duration = Duration::from_secs(30);
 
 /// Why no more frames come.
 #[derive(Debug, thiserror::Error)]
@@ -53,47 +53,36 @@ pub enum FrameError {
     /// The peer closed in the middle of a frame.
     #[error("closed in the middle of a frame")]
     Truncated,
-    /// The frame stalled, gave room back, and got none again in time.
-    #[error("no room for the rest of a frame that stalled")]
-    NoRoom,
     /// The socket failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// The bytes that requests of all connections may hold in memory.
-#[derive(Debug, Clone)]
-pub struct ByteBudget {
-    units: Arc<Semaphore>,
-    total: usize,
+/// How the frame under way goes on, as the sweeper sees it; 0 is never.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// When the frame began that holds room and is not complete, ms of the monotonic clock.
+    began_ms: AtomicU64,
+    /// When it went on by [`PROGRESS`] bytes last; 0 while it waits for room itself.
+    moved_ms: AtomicU64,
 }
 
-impl ByteBudget {
-    /// A budget of `bytes`, at least one unit of 1 KiB.
-    pub fn new(bytes: usize) -> Self {
-        let total = (bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS);
-        Self {
-            units: Arc::new(Semaphore::new(total)),
-            total,
-        }
+impl Pace {
+    /// Whether it holds room that others should rather have.
+    pub fn is_slow(&self, now: Duration) -> bool {
+        let since = |at: &AtomicU64| match at.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            at => now.saturating_sub(Duration::from_millis(at)),
+        };
+        let began = self.began_ms.load(Ordering::Relaxed) != 0;
+        began && (since(&self.moved_ms) >= PROGRESS_TIME || since(&self.began_ms) >= FRAME_TIME)
     }
 
-    /// Bytes that are taken.
-    pub fn taken(&self) -> usize {
-        (self.total - self.units.available_permits().min(self.total)) * UNIT
-    }
-
-    /// What a frame of `len` bytes takes. One that is larger than the whole budget takes all.
-    fn units(&self, len: usize) -> u32 {
-        let units = len.div_ceil(UNIT).clamp(1, self.total);
-        u32::try_from(units).unwrap_or(u32::MAX)
-    }
-
-    /// Waits, in the order of asking, until there is room for `len` bytes.
-    async fn take(&self, len: usize) -> io::Result<OwnedSemaphorePermit> {
-        let units = Arc::clone(&self.units);
-        let permit = units.acquire_many_owned(self.units(len)).await;
-        permit.map_err(|_| io::Error::other("the budget is closed"))
+    fn set(at: &AtomicU64, now: Option<Duration>) {
+        let ms = now.map_or(0, |now| {
+            u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1)
+        });
+        at.store(ms, Ordering::Relaxed);
     }
 }
 
@@ -104,8 +93,8 @@ pub struct Frame {
     pub peek: Peek,
     /// Header and body, without the length.
     pub bytes: Bytes,
-    /// Its bytes in the budget.
-    pub permit: OwnedSemaphorePermit,
+    /// What its buffer holds of the budget.
+    pub admitted: Admitted,
 }
 
 /// Reads frames from one connection.
@@ -113,28 +102,45 @@ pub struct Frame {
 pub struct FrameReader {
     half: OwnedReadHalf,
     buffer: BytesMut,
+    /// Bytes that the buffer may have: those that were admitted, or that need no admission.
+    room: usize,
+    /// Bytes of the frame under way that were admitted, and what they hold.
+    counted: usize,
+    shares: Shares,
+    /// What the buffer holds if a frame was cut from it already.
+    shared: Admitted,
     /// Bytes of the last frame with its length: the next is probably like it.
     expected: usize,
     frame_max: usize,
-    budget: ByteBudget,
+    admission: Arc<Admission>,
     clock: Arc<dyn Clock>,
+    pace: Arc<Pace>,
+    /// Bytes that had come when the pace was noted last.
+    noted: Option<usize>,
 }
 
 impl FrameReader {
     /// Reads from `half`; no frame may have more than `frame_max` bytes (or the limit of its api).
-    pub fn new(
+    pub(crate) fn new(
         half: OwnedReadHalf,
         frame_max: usize,
-        budget: ByteBudget,
+        admission: Arc<Admission>,
         clock: Arc<dyn Clock>,
+        pace: Arc<Pace>,
     ) -> Self {
         Self {
             half,
             buffer: BytesMut::new(),
+            room: 0,
+            counted: 0,
+            shares: Shares::new(),
+            shared: Admitted::default(),
             expected: 0,
             frame_max,
-            budget,
+            admission,
             clock,
+            pace,
+            noted: None,
         }
     }
 
@@ -145,26 +151,17 @@ impl FrameReader {
     /// If the socket failed.
     pub async fn begun(&mut self) -> io::Result<bool> {
         if self.buffer.is_empty() {
-            // The old buffer may be pinned by requests; a fresh one is made when bytes are there.
-            self.buffer = BytesMut::new();
-            return Ok(self.fill(LENGTH_LEN).await? > 0);
+            return Ok(self.fill().await? > 0);
         }
         Ok(true)
     }
 
-    /// The next frame, which has begun; `None` if the peer closed before its first byte.
+    /// The next frame, which has begun.
     ///
     /// # Errors
     /// See [`FrameError`]. The connection is of no use afterwards.
-    pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        while self.buffer.len() < LENGTH_LEN {
-            if self.fill(LENGTH_LEN).await? == 0 {
-                if self.buffer.is_empty() {
-                    return Ok(None);
-                }
-                return Err(FrameError::Truncated);
-            }
-        }
+    pub async fn next(&mut self) -> Result<Frame, FrameError> {
+        self.read_until(LENGTH_LEN).await?;
         let claimed = i32::from_be_bytes([
             self.buffer[0],
             self.buffer[1],
@@ -176,16 +173,36 @@ impl FrameReader {
             return Err(FrameError::Length(claimed));
         }
         let peek = self.peek(len).await?;
-        let permit = self.budget.take(len).await?;
-        let permit = self.body(LENGTH_LEN + len, permit).await?;
+        self.read_until(LENGTH_LEN + len).await?;
+        if self.noted.take().is_some() {
+            Pace::set(&self.pace.began_ms, None);
+        }
         self.expected = LENGTH_LEN + len;
+        if !self.shares.is_empty() {
+            self.shared = self.admission.admitted(std::mem::take(&mut self.shares));
+            self.counted = 0;
+        } else if !self.shared.is_some() {
+            self.shared = self.admission.admit(READ_MIN).await?;
+        }
+        Ok(self.cut(peek, len))
+    }
+
+    fn cut(&mut self, peek: Peek, len: usize) -> Frame {
         self.buffer.advance(LENGTH_LEN);
         let bytes = self.buffer.split_to(len).freeze();
-        Ok(Some(Frame {
+        self.room -= LENGTH_LEN + len;
+        let admitted = if self.buffer.is_empty() {
+            // It would pin the memory of the request; the next one gets its own.
+            self.let_go();
+            std::mem::take(&mut self.shared)
+        } else {
+            self.shared.clone()
+        };
+        Frame {
             peek,
             bytes,
-            permit,
-        }))
+            admitted,
+        }
     }
 
     /// Reads the fixed header and checks the limit of its api.
@@ -197,82 +214,56 @@ impl FrameReader {
             Ok(())
         };
         check(self.frame_max)?;
-        while self.buffer.len() < LENGTH_LEN + PEEK_LEN {
-            if self.fill(LENGTH_LEN + PEEK_LEN).await? == 0 {
-                return Err(FrameError::Truncated);
-            }
-        }
+        self.read_until(LENGTH_LEN + PEEK_LEN).await?;
         let peek = header::peek(&self.buffer[LENGTH_LEN..]).ok_or(FrameError::Truncated)?;
         check(header::frame_limit(peek.key))?;
         Ok(peek)
     }
 
-    /// Reads until `end` bytes are in the buffer.
-    async fn body(
-        &mut self,
-        end: usize,
-        mut permit: OwnedSemaphorePermit,
-    ) -> Result<OwnedSemaphorePermit, FrameError> {
+    /// Reads until `end` bytes are in the buffer, and no more than are admitted.
+    async fn read_until(&mut self, end: usize) -> Result<(), FrameError> {
         while self.buffer.len() < end {
-            if end - self.buffer.len() > STALL_MIN {
-                permit = self.window(end, permit).await?;
-            } else if self.fill(end).await? == 0 {
+            // What begins behind another frame gets a buffer of its own: it pins that of the other.
+            if self.buffer.len() >= self.room || self.shared.is_some() {
+                self.grow(end).await?;
+            }
+            self.note();
+            if self.fill().await? == 0 {
                 return Err(FrameError::Truncated);
             }
         }
-        Ok(permit)
+        Ok(())
     }
 
-    /// Reads for one stall window at most.
-    async fn window(
-        &mut self,
-        end: usize,
-        mut permit: OwnedSemaphorePermit,
-    ) -> Result<OwnedSemaphorePermit, FrameError> {
-        let start = self.buffer.len();
-        let mut timer = self.clock.sleep(STALL_WINDOW);
-        while self.buffer.len() < end {
-            let filled = tokio::select! {
-                biased;
-                filled = self.fill(end) => Some(filled?),
-                () = &mut timer => None,
-            };
-            match filled {
-                Some(0) => return Err(FrameError::Truncated),
-                Some(_) => {}
-                None if self.buffer.len() - start >= STALL_MIN => break,
-                None => {
-                    let whole = permit.num_permits();
-                    let missing = (end - self.buffer.len()) / UNIT;
-                    drop(permit.split(missing.min(whole)));
-                    self.half.readable().await?;
-                    let back = (whole - permit.num_permits()) * UNIT;
-                    // Bounded: frames that stalled hold what they received, and if each waited for
-                    // the others nothing would ever come free.
-                    let room = tokio::select! {
-                        biased;
-                        room = self.budget.take(back) => room?,
-                        () = self.clock.sleep(ROOM_PATIENCE) => return Err(FrameError::NoRoom),
-                    };
-                    permit.merge(room);
-                    break;
-                }
-            }
+    /// Notes the pace of a frame that holds room and is not complete.
+    fn note(&mut self) {
+        if self.shares.is_empty() && !self.shared.is_some() {
+            return;
         }
-        Ok(permit)
+        let len = self.buffer.len();
+        match self.noted {
+            Some(noted) if len < noted + PROGRESS => return,
+            Some(_) => {}
+            None => Pace::set(&self.pace.began_ms, Some(self.clock.monotonic())),
+        }
+        Pace::set(&self.pace.moved_ms, Some(self.clock.monotonic()));
+        self.noted = Some(len);
     }
 
-    /// Reads once, with room up to `end` bytes where that many may be reserved. 0 is the end of
-    /// the stream. May be dropped: nothing is lost.
-    async fn fill(&mut self, end: usize) -> io::Result<usize> {
+    /// Reads once, up to what is admitted. 0 is the end of the stream. May be dropped: nothing is
+    /// lost.
+    async fn fill(&mut self) -> io::Result<usize> {
         loop {
             self.half.readable().await?;
-            self.make_room(end);
-            match self.half.try_read_buf(&mut self.buffer) {
+            if self.room == 0 {
+                self.read_ahead();
+            }
+            let left = self.room.saturating_sub(self.buffer.len());
+            match self.half.try_read_buf(&mut (&mut self.buffer).limit(left)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // Readiness is a hint. An idle connection must not hold the room made for it.
                     if self.buffer.is_empty() {
-                        self.buffer = BytesMut::new();
+                        self.let_go();
                     }
                 }
                 done => return done,
@@ -280,22 +271,63 @@ impl FrameReader {
         }
     }
 
-    /// Makes room for what is expected now: exactly the frame, or as much again as has arrived.
-    fn make_room(&mut self, end: usize) {
-        let len = self.buffer.len();
-        let capacity = self.buffer.capacity();
-        if capacity > len && capacity >= end.min(WHOLE_MAX) {
-            return;
+    /// A buffer for a frame that has not begun: for all of one like the last, if there is room
+    /// for it. A large one gets its own buffer once its length is known: little is read before, as
+    /// all of that is copied.
+    fn read_ahead(&mut self) {
+        let wanted = self.expected;
+        self.room = READ_MIN;
+        if (READ_MIN + 1..=READ_AHEAD_MAX).contains(&wanted)
+            && let Some(share) = self.admission.budget.try_take(wanted, wanted)
+        {
+            self.shares.push(share.permit);
+            self.counted = wanted;
+            self.room = wanted;
         }
-        let target = match len {
-            // A large one gets its own buffer once its length is known: little is read before, as
-            // all of that is copied.
-            0 if self.expected > READ_AHEAD_MAX => READ_MIN,
-            0 if end <= LENGTH_LEN + PEEK_LEN => self.expected.max(READ_MIN),
-            _ => end.max(READ_MIN).min(WHOLE_MAX.max(2 * len)),
+        self.buffer = BytesMut::with_capacity(self.room);
+    }
+
+    /// Gives the empty buffer away.
+    fn let_go(&mut self) {
+        self.buffer = BytesMut::new();
+        self.shares.clear();
+        self.counted = 0;
+        self.room = 0;
+    }
+
+    /// Makes room for a frame of `end` bytes, or for more of it, in a buffer of its own.
+    async fn grow(&mut self, end: usize) -> io::Result<()> {
+        let len = self.buffer.len();
+        if end > READ_MIN && self.counted <= len {
+            // While it waits it is not to blame for not going on.
+            self.note();
+            let budget = &self.admission.budget;
+            let step = budget.step(end, len, self.expected);
+            let missing = step - self.counted;
+            let Share { permit, whole } = match budget.try_take(end, missing) {
+                Some(share) => share,
+                None => {
+                    Pace::set(&self.pace.moved_ms, None);
+                    let share = budget.take(end, missing).await?;
+                    Pace::set(&self.pace.moved_ms, Some(self.clock.monotonic()));
+                    share
+                }
+            };
+            self.shares.push(permit);
+            self.counted = if whole { end } else { step };
+        }
+        let target = end.max(READ_MIN).min(WHOLE_MAX.max(2 * len));
+        if self.shared.is_some() || self.buffer.capacity() < target {
+            let mut larger = BytesMut::with_capacity(target);
+            larger.extend_from_slice(&self.buffer);
+            self.buffer = larger;
+            self.shared = Admitted::default();
+        }
+        self.room = if self.counted == 0 {
+            READ_MIN
+        } else {
+            self.counted.min(target)
         };
-        let mut larger = BytesMut::with_capacity(target);
-        larger.extend_from_slice(&self.buffer);
-        self.buffer = larger;
+        Ok(())
     }
 }

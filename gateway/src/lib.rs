@@ -17,6 +17,7 @@ pub mod handlers;
 pub mod layers;
 pub mod metrics;
 pub mod partition;
+pub mod request_budget;
 pub mod server;
 pub mod stack;
 mod starting;

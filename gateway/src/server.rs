@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::ConnectionContext;
-use crate::connection::{self, Activity, Eviction, Shared};
+use crate::connection::{self, Activity, Contended, Eviction, Shared};
 use crate::stack::Stack;
 
 /// Connections that the kernel holds until they are accepted.
@@ -301,7 +301,10 @@ async fn sweep(shared: Arc<ServerShared>) {
             () = shared.env.clock.sleep(SWEEP_INTERVAL) => {}
         }
         let now = shared.env.clock.monotonic();
-        let contended = shared.connection.answers.is_contended();
+        let contended = Contended {
+            answers: shared.connection.answers.is_contended(),
+            requests: shared.connection.budget.is_contended(),
+        };
         let (idle, stuck) = (shared.limits.idle, shared.limits.write_stall);
         let activities: Vec<_> = {
             let open = shared.open.lock();
@@ -319,6 +322,10 @@ async fn sweep(shared: Arc<ServerShared>) {
                 }
                 Some(Eviction::Hoarding) => {
                     let why = "answers are not read, and others wait for their room";
+                    tracing::info!(conn, "connection closed: {why}");
+                }
+                Some(Eviction::Dribbling) => {
+                    let why = "a request comes too slowly, and others wait for its room";
                     tracing::info!(conn, "connection closed: {why}");
                 }
             }

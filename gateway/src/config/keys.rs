@@ -338,8 +338,11 @@ const KEYS: &[Key] = &[
             max: 1 << 40,
         },
         "50331648",
-        "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
-         -1 is the default here: there is always a limit. (Kafka's default is none.)",
+        "Bytes of requests in memory, over all connections; beyond it, connections are not read, \
+         but for one frame at a time and a request of up to 4 KiB of each. A quarter is for \
+         requests of up to 64 KiB. While others wait for room, a connection is closed whose request \
+         does not bring 64 KiB in 5 s or all of it in 30 s. -1 is the default here: there is always \
+         a limit. (Kafka's default is none.)",
     ),
     used(
         "queued.max.response.bytes",

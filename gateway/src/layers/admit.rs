@@ -1,5 +1,6 @@
 //! Carries the bytes that the reader admitted: they stay counted until the answer is written, and
-//! longer if a handler holds on to bytes of the request.
+//! longer if a handler holds on to bytes of the request. An answer that is parked keeps none: what
+//! waits for other requests must not be what they wait for.
 //!
 //! The waiting is done by the reader, before the body is read; that is what makes it
 //! back-pressure.
@@ -11,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use tower::{Layer, Service};
 
 use crate::admitted::Admitted;
+use crate::api::Staged;
 use crate::stack::{Ordered, RawRequest};
 
 /// See the module.
@@ -68,7 +70,9 @@ where
         let outcome = ready!(Pin::new(&mut self.inner).poll(cx));
         let admitted = std::mem::take(&mut self.admitted);
         Poll::Ready(outcome.map(|mut ordered| {
-            ordered.admitted = admitted;
+            if !matches!(ordered.answer, Staged::Parked(_)) {
+                ordered.admitted = admitted;
+            }
             ordered
         }))
     }
@@ -110,6 +114,25 @@ mod tests {
         assert_eq!(budget.available_permits(), 6, "a handler keeps bytes");
         drop(kept);
         assert_eq!(budget.available_permits(), 10);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_parked_holds_none() {
+        let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
+        handle.allow(1);
+        assert!(stack.poll_ready().is_ready());
+        let budget = Arc::new(Semaphore::new(10));
+        let mut request = raw(11, 1);
+        let permit = Arc::clone(&budget).try_acquire_many_owned(4).unwrap();
+        request.admitted = permit.into();
+        let first_stage = stack.call(request);
+        let (inner, reply) = handle.next_request().await.unwrap();
+        drop(inner);
+        let parked = Staged::Parked(Box::pin(std::future::pending()));
+        reply.send_response(Ordered::new(parked, 1, 7));
+        let ordered = first_stage.await.unwrap();
+        assert_eq!(budget.available_permits(), 10);
+        drop(ordered);
     }
 
     #[tokio::test]

@@ -292,7 +292,7 @@ async fn write(net: Arc<Network>, env: Env, mut answers: mpsc::Receiver<Answer>)
     while let Some((staged, answer)) = answers.recv().await {
         let response = match staged {
             Staged::Now(response) => response,
-            Staged::Later(response) => response.await,
+            Staged::Later(response) | Staged::Parked(response) => response.await,
             Staged::Silent => continue,
             Staged::Close(reason) => {
                 net.history
