@@ -24,6 +24,7 @@ mod kill;
 mod kit;
 mod malformed;
 mod offsets;
+mod parked;
 mod pipeline;
 mod reading;
 mod records;
