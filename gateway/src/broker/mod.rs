@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{Catalogue, CatalogueTopic};
@@ -38,7 +38,7 @@ use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
 use crate::metrics::{ProduceClassified, StoreRefusals};
-use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
+use crate::partition::{Lane, PartitionDeps, SnapshotFiles, UNPACKING_MAX};
 
 /// What of the configuration the broker's services use.
 #[derive(Debug, Clone)]
@@ -147,6 +147,8 @@ pub struct Broker {
     refusals: Arc<StoreRefusals>,
     /// Told when something closed that may be opened again.
     repair: Arc<Notify>,
+    /// Bounds what is unpacked at a time.
+    unpacking: Arc<Semaphore>,
 }
 
 impl Broker {
@@ -184,6 +186,7 @@ impl Broker {
             classified: Arc::default(),
             refusals: Arc::default(),
             repair: Arc::default(),
+            unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
         });
         broker.host_catalogue().await;
         broker.start_following();
@@ -349,6 +352,7 @@ impl Broker {
             classified: self.classified.clone(),
             refusals: self.refusals.clone(),
             repair: self.repair.clone(),
+            unpacking: self.unpacking.clone(),
         }
     }
 }

@@ -8,9 +8,10 @@ use coordinator::volume::format::Restored;
 use store_adapter::ids::{LeaderEpoch, LogId, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::{BoxFuture, Env};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Lane, Partition, PartitionDeps, PartitionSnapshot, SnapshotFiles};
+use super::{Lane, Partition, PartitionDeps, PartitionSnapshot, SnapshotFiles, UNPACKING_MAX};
 
 pub(super) const SHARD: ShardId = ShardId(0);
 pub(super) const LOG: LogId = LogId {
@@ -43,7 +44,16 @@ pub(super) async fn lead_fenced(
     epoch: u32,
     fences: Arc<FenceTable>,
 ) -> Arc<Partition> {
-    let env = Env::real();
+    lead_in(store, epoch, fences, Env::real()).await
+}
+
+/// The same, in another environment.
+pub(super) async fn lead_in(
+    store: &Arc<MemoryStore>,
+    epoch: u32,
+    fences: Arc<FenceTable>,
+    env: Env,
+) -> Arc<Partition> {
     let deps = PartitionDeps {
         lane: Lane::start(&env, "lane").0,
         env,
@@ -53,6 +63,7 @@ pub(super) async fn lead_fenced(
         classified: Arc::default(),
         refusals: Arc::default(),
         repair: Arc::default(),
+        unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
     };
     let opened = Partition::open(LOG, "t".into(), LeaderEpoch(epoch), i64::MAX, deps).await;
     opened.unwrap()
