@@ -375,9 +375,13 @@ const KEYS: &[Key] = &[
     ),
     used(
         "connections.max.idle.ms",
-        MILLIS,
+        Kind::Int {
+            min: -1,
+            max: i64::MAX,
+        },
         "600000",
-        "A connection that is owed no answer is closed when nothing happened on it for so long.",
+        "A connection that is owed no answer is closed when nothing happened on it for so long; -1 \
+         is never.",
     ),
     used(
         "connections.write.stall.ms",
