@@ -259,6 +259,7 @@ impl Running {
             catalogue: Arc::new(NodeCatalogue(node.clone())),
             store,
             snapshots: Arc::new(NodeSnapshots(node.clone())),
+            volume: node.volume(),
         };
         let broker = Broker::start(parts).await;
         passes.markers.bind(&broker);

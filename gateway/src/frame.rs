@@ -32,9 +32,11 @@ const LENGTH_LEN: usize = 4;
 /// Bytes by which a frame that holds room must go on in [`PROGRESS_TIME`] while others wait.
 const PROGRESS: usize = 64 * 1024;
 const PROGRESS_TIME: Duration = Duration::from_secs(5);
-/// A frame that holds room is complete in this time, or makes way for others that wait: clients
-/// give up a request after 30 s (their default of `request.timeout.ms`).
+/// A frame that holds room is complete in this time and a second for each MiB, or makes way for
+/// others that wait: clients give up a request after 30 s (`request.timeout.ms`).
 const FRAME_TIME: Duration = Duration::from_secs(30);
+/// Bytes of a frame for which it has a second more.
+const SECOND: usize = 1 << 20;
 
 /// Why no more frames come.
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +63,9 @@ pub enum FrameError {
 /// How the frame under way goes on, as the sweeper sees it; 0 is never.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// When the frame began that holds room and is not complete, ms of the monotonic clock.
-    began_ms: AtomicU64,
+    /// Until when the frame has to be complete, ms of the monotonic clock; 0 unless one is under way
+    /// that holds room.
+    until_ms: AtomicU64,
     /// When it went on by [`PROGRESS`] bytes last; 0 while it waits for room itself.
     moved_ms: AtomicU64,
 }
@@ -70,17 +73,15 @@ pub struct Pace {
 impl Pace {
     /// Whether it holds room that others should rather have.
     pub fn is_slow(&self, now: Duration) -> bool {
-        let since = |at: &AtomicU64| match at.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            at => now.saturating_sub(Duration::from_millis(at)),
-        };
-        let began = self.began_ms.load(Ordering::Relaxed) != 0;
-        began && (since(&self.moved_ms) >= PROGRESS_TIME || since(&self.began_ms) >= FRAME_TIME)
+        let at = |ms: &AtomicU64| Duration::from_millis(ms.load(Ordering::Relaxed));
+        let (until, moved) = (at(&self.until_ms), at(&self.moved_ms));
+        let stands = !moved.is_zero() && now.saturating_sub(moved) >= PROGRESS_TIME;
+        !until.is_zero() && (stands || now >= until)
     }
 
-    fn set(at: &AtomicU64, now: Option<Duration>) {
-        let ms = now.map_or(0, |now| {
-            u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1)
+    fn set(at: &AtomicU64, time: Option<Duration>) {
+        let ms = time.map_or(0, |time| {
+            u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
         });
         at.store(ms, Ordering::Relaxed);
     }
@@ -115,8 +116,8 @@ pub struct FrameReader {
     admission: Arc<Admission>,
     clock: Arc<dyn Clock>,
     pace: Arc<Pace>,
-    /// Bytes that had come when the pace was noted last.
-    noted: Option<usize>,
+    /// When the pace of the frame was noted first, and what had come when it was noted last.
+    noted: Option<(Duration, usize)>,
 }
 
 impl FrameReader {
@@ -175,7 +176,7 @@ impl FrameReader {
         let peek = self.peek(len).await?;
         self.read_until(LENGTH_LEN + len).await?;
         if self.noted.take().is_some() {
-            Pace::set(&self.pace.began_ms, None);
+            Pace::set(&self.pace.until_ms, None);
         }
         self.expected = LENGTH_LEN + len;
         if !self.shares.is_empty() {
@@ -227,7 +228,7 @@ impl FrameReader {
             if self.buffer.len() >= self.room || self.shared.is_some() {
                 self.grow(end).await?;
             }
-            self.note();
+            self.note(end);
             if self.fill().await? == 0 {
                 return Err(FrameError::Truncated);
             }
@@ -235,19 +236,21 @@ impl FrameReader {
         Ok(())
     }
 
-    /// Notes the pace of a frame that holds room and is not complete.
-    fn note(&mut self) {
+    /// Notes the pace of a frame of `end` bytes that holds room and is not complete.
+    fn note(&mut self, end: usize) {
         if self.shares.is_empty() && !self.shared.is_some() {
             return;
         }
         let len = self.buffer.len();
-        match self.noted {
-            Some(noted) if len < noted + PROGRESS => return,
-            Some(_) => {}
-            None => Pace::set(&self.pace.began_ms, Some(self.clock.monotonic())),
+        if self.noted.is_some_and(|(_, noted)| len < noted + PROGRESS) {
+            return;
         }
-        Pace::set(&self.pace.moved_ms, Some(self.clock.monotonic()));
-        self.noted = Some(len);
+        let now = self.clock.monotonic();
+        let began = self.noted.map_or(now, |(began, _)| began);
+        let more = Duration::from_secs((end / SECOND) as u64);
+        Pace::set(&self.pace.until_ms, Some(began + FRAME_TIME + more));
+        Pace::set(&self.pace.moved_ms, Some(now));
+        self.noted = Some((began, len));
     }
 
     /// Reads once, up to what is admitted. 0 is the end of the stream. May be dropped: nothing is
@@ -300,7 +303,7 @@ impl FrameReader {
         let len = self.buffer.len();
         if end > READ_MIN && self.counted <= len {
             // While it waits it is not to blame for not going on.
-            self.note();
+            self.note(end);
             let budget = &self.admission.budget;
             let step = budget.step(end, len, self.expected);
             let missing = step - self.counted;

@@ -209,6 +209,7 @@ impl Gateway {
             history: Arc::clone(running.history.counters()),
             syncs: Arc::clone(space.syncs()),
             store_refusals: Arc::clone(running.broker.store_refusals()),
+            compactions: Arc::clone(running.broker.compactions()),
             journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
         }));
         let shared = Shared {

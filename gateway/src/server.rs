@@ -325,7 +325,7 @@ async fn sweep(shared: Arc<ServerShared>) {
                     tracing::info!(conn, "connection closed: {why}");
                 }
                 Some(Eviction::Dribbling) => {
-                    let why = "a request comes too slowly, and others wait for its room";
+                    let why = "a frame stalled, and others wait for its room";
                     tracing::info!(conn, "connection closed: {why}");
                 }
             }

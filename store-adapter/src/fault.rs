@@ -16,6 +16,10 @@ pub enum Fault {
     SnapshotUnchecked,
     /// A directory is not fsynced after a file appeared in it.
     DirectoryNotSynced,
+    /// Who shares a directory's sync does not wait for it.
+    SyncNotAwaited,
+    /// A file whose name may be used again is unlinked without an intent.
+    RemovalNotAnnounced,
     /// Recovery publishes a tail that it read but did not fdatasync.
     TailNotSynced,
     /// Producer ids of a block are handed out before the block's end is durable.
@@ -44,17 +48,21 @@ pub enum Fault {
     OwedDropped,
     /// The next transaction of an id begins before other brokers have ended the last one.
     GateLeftOut,
+    /// Compaction keeps what it should leave out, and leaves out the newest record of a key.
+    NewestNotKept,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 23] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
         Fault::NoSecondSweep,
         Fault::SnapshotUnchecked,
         Fault::DirectoryNotSynced,
+        Fault::SyncNotAwaited,
+        Fault::RemovalNotAnnounced,
         Fault::TailNotSynced,
         Fault::BlockBeforeDurable,
         Fault::OffsetBeforeDurable,
@@ -69,6 +77,7 @@ impl Fault {
         Fault::FenceJudgesMarkers,
         Fault::OwedDropped,
         Fault::GateLeftOut,
+        Fault::NewestNotKept,
     ];
 }
 

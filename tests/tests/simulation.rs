@@ -153,6 +153,16 @@ mod planted {
     }
 
     #[test]
+    fn sync_not_awaited() {
+        is_found(Fault::SyncNotAwaited);
+    }
+
+    #[test]
+    fn removal_not_announced() {
+        is_found(Fault::RemovalNotAnnounced);
+    }
+
+    #[test]
     fn tail_not_synced() {
         is_found(Fault::TailNotSynced);
     }
@@ -205,6 +215,11 @@ mod planted {
     #[test]
     fn owed_dropped() {
         is_found(Fault::OwedDropped);
+    }
+
+    #[test]
+    fn newest_not_kept() {
+        is_found(Fault::NewestNotKept);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Kafka's keys keep Kafka's names, and its defaults unless the row says otherwise.
 
+mod compaction;
 mod groups;
 mod lookup;
 mod retention;
@@ -20,6 +21,8 @@ pub enum Kind {
         /// Largest.
         max: i64,
     },
+    /// A number from 0 to 1.
+    Ratio,
     /// `true` or `false`.
     Bool,
     /// Any text.
@@ -35,6 +38,7 @@ impl Kind {
     pub fn allowed(self) -> String {
         match self {
             Self::Int { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Ratio => "a number from 0 to 1".to_owned(),
             Self::Bool => "true or false".to_owned(),
             Self::Text => "text".to_owned(),
             Self::Choice(choices) => choices.join(" or "),
@@ -105,6 +109,7 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
     let tables = [
         KEYS,
         retention::KEYS,
+        compaction::KEYS,
         groups::KEYS,
         txns::KEYS,
         unused::KEYS,
@@ -280,12 +285,6 @@ const KEYS: &[Key] = &[
         )
     },
     used(
-        "log.cleanup.policy",
-        Kind::Choice(&["delete"]),
-        "delete",
-        "Compaction is refused until it reclaims.",
-    ),
-    used(
         "compression.type",
         Kind::Choice(&["producer"]),
         "producer",
@@ -340,9 +339,9 @@ const KEYS: &[Key] = &[
         "50331648",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read, \
          but for one frame at a time and a request of up to 4 KiB of each. A quarter is for \
-         requests of up to 64 KiB. While others wait for room, a connection is closed whose request \
-         does not bring 64 KiB in 5 s or all of it in 30 s. -1 is the default here: there is always \
-         a limit. (Kafka's default is none.)",
+         requests of up to 64 KiB. While others wait for room, a connection is closed whose \
+         request does not bring 64 KiB in 5 s, or all of it in 30 s and a second for each MiB. -1 \
+         is the default here: there is always a limit. (Kafka's default is none.)",
     ),
     used(
         "queued.max.response.bytes",

@@ -3,6 +3,7 @@
 //! [`keys`] is the one table of keys. A wrong value is an error that says which key, where it came
 //! from and what is allowed; a known key without effect, and an unknown one, are warnings.
 
+mod compaction;
 pub mod docs;
 mod ignored;
 pub mod keys;
@@ -97,6 +98,7 @@ impl Config {
         let millis = |key| settings.number(key).map(Duration::from_millis);
         let (store, data_dir) = store(settings)?;
         let admin_token = admin_token(settings)?;
+        let broker = broker(settings, log_dir(&store, &data_dir))?;
         let index_dir = match settings.get("index.dir").value.as_str() {
             "" => data_dir.join("index"),
             given => PathBuf::from(given),
@@ -119,7 +121,7 @@ impl Config {
                 0 => Reserve::None,
                 bytes => u64::try_from(bytes).map_or(Reserve::Part, Reserve::Bytes),
             },
-            broker: broker(settings)?,
+            broker,
             limits: Limits {
                 connections: settings.number("max.connections")?,
                 connections_per_ip: settings.number("max.connections.per.ip")?,
@@ -167,8 +169,9 @@ impl Endpoint {
     }
 }
 
-fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
+fn broker(settings: &Settings, log_dir: String) -> Result<BrokerConfig, ConfigError> {
     Ok(BrokerConfig {
+        log_dir,
         settings: Arc::new(retention::shown(settings)?),
         num_partitions: settings.number("num.partitions")?,
         virtual_replicas: settings.number("virtual.replicas")?,
@@ -180,6 +183,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
         producer_id_check_interval: Duration::from_millis(
             settings.number("producer.id.expiration.check.interval.ms")?,
         ),
+        cleaner: compaction::cleaner(settings)?,
         topic_defaults: TopicRules {
             max_message_bytes: settings.number("message.max.bytes")?,
             timestamp_type: match settings.get("log.message.timestamp.type").value.as_str() {
@@ -188,9 +192,11 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             },
             timestamp_before_max_ms: settings.number("log.message.timestamp.before.max.ms")?,
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
-            compact: false,
+            compact: compaction::has(settings, "compact"),
             unpack: settings.get("validate").value == "full",
+            delete: compaction::has(settings, "delete"),
             retention: retention::rules(settings)?,
+            compaction: compaction::rules(settings)?,
         },
         retention_check_interval: Duration::from_millis(
             settings.number("log.retention.check.interval.ms")?,
@@ -272,6 +278,15 @@ fn store(settings: &Settings) -> Result<(StoreKind, PathBuf), ConfigError> {
         }
         _ => Err(settings.refuse("store", "sled: or memory:")),
     }
+}
+
+/// What clients are told of where the records are.
+fn log_dir(store: &StoreKind, data_dir: &Path) -> String {
+    if *store == StoreKind::Memory {
+        return "memory:".to_owned();
+    }
+    let whole = std::path::absolute(data_dir);
+    whole.as_deref().unwrap_or(data_dir).display().to_string()
 }
 
 /// A budget in bytes; -1 is its default.

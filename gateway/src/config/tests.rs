@@ -70,7 +70,16 @@ fn wrong_values_say_which_where_and_what_is_allowed() {
         ("node.id", "", "a whole number from 0 to 8190"),
         ("auto.create.topics.enable", "yes", "true or false"),
         ("flush.policy", "never", "fsync or os"),
-        ("log.cleanup.policy", "compact", "delete"),
+        (
+            "log.cleanup.policy",
+            "sweep",
+            "delete or compact or compact,delete or delete,compact",
+        ),
+        (
+            "log.cleaner.min.cleanable.ratio",
+            "2",
+            "a number from 0 to 1",
+        ),
         ("store", "tape:", "sled: or memory:"),
         ("store", "sled", "sled: or memory:"),
         ("log.dirs", "/a,/b", "one directory"),

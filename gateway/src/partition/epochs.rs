@@ -43,13 +43,17 @@ impl Partition {
         }
         // The first batch above `epoch` begins in `low..=high`; below `low` none is above it.
         let (mut low, mut high) = (start, end);
+        // Behind the epoch, at the most: where that was is not known once compaction took its last
+        // batches, and who was told of less would believe that records were lost.
+        let mut behind = end;
         // Of the epoch asked for there may be nothing: it ends where the log begins.
         let mut floor = epoch;
         while low < high {
             let middle = low + (high - low) / 2;
             let (base, last, at) = self.epoch_at(middle, end).await?;
             if at > epoch {
-                high = base.max(start);
+                behind = base.max(start);
+                high = behind.min(middle);
             } else {
                 low = last + 1;
                 floor = at;
@@ -57,7 +61,7 @@ impl Partition {
         }
         Ok(EpochEnd {
             epoch: floor,
-            end_offset: low,
+            end_offset: behind,
         })
     }
 

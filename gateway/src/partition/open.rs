@@ -59,9 +59,11 @@ impl Partition {
                 next_offset: 0,
                 generation: 0,
                 bytes_since_snapshot: 0,
+                aborted_forgotten: 0,
             }),
             visible: watch::Sender::new(Visible::default()),
             snapshotting: tokio::sync::Mutex::default(),
+            cleaned: Mutex::default(),
         })
     }
 

@@ -126,42 +126,58 @@ impl Partition {
             Isolation::ReadUncommitted => visible.high_watermark,
             Isolation::ReadCommitted => visible.last_stable,
         };
-        let batches = if from < upto {
-            let read = if within {
-                self.deps.store.read_within(self.id, from, max_bytes, upto)
-            } else {
-                self.deps.store.read(self.id, from, max_bytes, upto)
-            };
-            let seen = |error: &StoreError| {
-                self.deps.refusals.count(error);
-                if matches!(error, StoreError::OutOfRange { .. }) {
-                    // Who is told so asks next where the log begins.
-                    self.follow_log_start();
-                }
-            };
-            read.await.inspect_err(seen)?
+        if isolation == Isolation::ReadUncommitted {
+            return Ok(ReadOutcome {
+                visible,
+                batches: self.batches(from, max_bytes, upto, within).await?,
+                aborted: None,
+            });
+        }
+        loop {
+            let forgotten = self.state.lock().aborted_forgotten;
+            let batches = self.batches(from, max_bytes, upto, within).await?;
+            let end = batches.last().map_or(from, |batch| batch.last_offset + 1);
+            let state = self.state.lock();
+            if state.aborted_forgotten != forgotten {
+                // What was read may be of a transaction that compaction has taken meanwhile.
+                continue;
+            }
+            let aborted = state.producers.aborted(from, end);
+            let aborted = aborted
+                .iter()
+                .map(|txn| (txn.producer_id.0, txn.first_offset));
+            return Ok(ReadOutcome {
+                visible,
+                batches,
+                aborted: Some(aborted.collect()),
+            });
+        }
+    }
+
+    /// Whole batches below `upto`.
+    async fn batches(
+        &self,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+        within: bool,
+    ) -> Result<Vec<StoredBatch>, ReadError> {
+        if from >= upto {
+            return Ok(Vec::new());
+        }
+        let read = if within {
+            self.deps.store.read_within(self.id, from, max_bytes, upto)
         } else {
-            Vec::new()
+            self.deps.store.read(self.id, from, max_bytes, upto)
         };
-        let aborted = match isolation {
-            Isolation::ReadUncommitted => None,
-            Isolation::ReadCommitted => {
-                let end = batches.last().map_or(from, |batch| batch.last_offset + 1);
-                let state = self.state.lock();
-                let aborted = state.producers.aborted(from, end);
-                Some(
-                    aborted
-                        .iter()
-                        .map(|txn| (txn.producer_id.0, txn.first_offset))
-                        .collect(),
-                )
+        let seen = |error: &StoreError| {
+            self.deps.refusals.count(error);
+            if matches!(error, StoreError::OutOfRange { .. }) {
+                // Who is told so asks next where the log begins.
+                self.follow_log_start();
             }
         };
-        Ok(ReadOutcome {
-            visible,
-            batches,
-            aborted,
-        })
+        Ok(read.await.inspect_err(seen)?)
     }
 
     /// The first offset of the log.

@@ -7,6 +7,7 @@
 //! then publishes and answers. Byte layout: `frame.rs` and docs/journal-format.md; opening:
 //! `recovery.rs`.
 
+mod copying;
 mod extents;
 mod file;
 mod files;
@@ -26,6 +27,7 @@ mod room;
 mod round;
 mod scan;
 mod shard;
+mod sift;
 #[cfg(feature = "sled")]
 mod sled_index;
 mod sources;

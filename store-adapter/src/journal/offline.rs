@@ -20,6 +20,7 @@ use super::reader::{self, Range};
 use super::recovery::{SEALS_MAX, index_logs, list, newest_checkpoint, refuse_rewritten};
 use super::scan::{Scanner, Step};
 use super::shard::{Log, Shard};
+use super::sift::Rewrites;
 use super::sources::{Read, open_sources, read_source};
 use super::table::{Replay, Table};
 use super::{JournalCounters, newest, volume_error};
@@ -152,6 +153,7 @@ impl OfflineShard {
         let closed = Arc::new(Shard {
             id: shard,
             queue: Queue::new(0),
+            rewrites: Rewrites::default(),
         });
         let mut logs = BTreeMap::new();
         let mut needed: BTreeMap<FileId, u64> = BTreeMap::new();

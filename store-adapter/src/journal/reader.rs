@@ -321,7 +321,7 @@ async fn find(
         next = taken.next;
         let found = taken.batches.into_iter().find(|batch| {
             let header = crate::batch::BatchHeader::read(&batch.bytes);
-            header.is_ok_and(|header| header.max_timestamp >= time)
+            header.is_ok_and(|header| header.reaches(time))
         });
         if found.is_some() {
             return Ok(found);

@@ -55,11 +55,17 @@ pub(crate) async fn churn(client: Client, auto_partitions: u32) {
     }
 }
 
-/// A limit that keeps everything.
-fn forever(key: &'static str) -> CreatableTopicConfig {
+/// What keeps everything.
+const FOREVER: [(&str, &str); 3] = [
+    ("cleanup.policy", "delete"),
+    ("retention.ms", "-1"),
+    ("retention.bytes", "-1"),
+];
+
+fn config((key, value): (&'static str, &'static str)) -> CreatableTopicConfig {
     CreatableTopicConfig::default()
         .with_name(StrBytes::from_static_str(key))
-        .with_value(Some(StrBytes::from_static_str("-1")))
+        .with_value(Some(StrBytes::from_static_str(value)))
 }
 
 /// Creates a topic; `None` when the connection broke.
@@ -70,7 +76,7 @@ pub(crate) async fn create(client: &Client, connection: &Connection, name: &str)
         .with_num_partitions(partitions)
         .with_replication_factor(1)
         .with_configs(if txns::is_topic(name) {
-            ["retention.ms", "retention.bytes"].map(forever).to_vec()
+            FOREVER.map(config).to_vec()
         } else {
             Vec::new()
         });

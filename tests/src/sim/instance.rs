@@ -155,6 +155,12 @@ impl Cluster {
             config.broker.topic_defaults.retention = rules;
             config.broker.retention_check_interval = Duration::from_millis(self.plan.retain_ms);
         }
+        if let Some(rules) = self.plan.compaction {
+            let topics = &mut config.broker.topic_defaults;
+            (topics.compact, topics.delete, topics.compaction) = (true, false, rules);
+            config.broker.cleaner.enable = !self.net.is_calm();
+            config.broker.cleaner.backoff = Duration::from_millis(self.plan.clean_ms);
+        }
         let boot = Running::start_on(env.clone(), outside, config, store);
         let (done, outcome) = oneshot::channel();
         let task = Box::pin(async move {

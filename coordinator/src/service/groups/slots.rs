@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 
 use super::offset_state::OffsetState;
 use crate::machine::group::GroupError;
-use crate::volume::layout::{self, Place};
+use crate::volume::layout;
 
 /// What is known of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,18 +63,18 @@ impl Slots {
 
     /// The group's file was read: whether there is one is known.
     pub(super) fn told(&self, group: &str) {
-        if layout::is_hashed(group) {
-            self.untold.write().remove(&file_name(group));
+        if !self.untold.read().is_empty() {
+            let mut untold = self.untold.write();
+            file_names(group).for_each(|name| {
+                untold.remove(&name);
+            });
         }
     }
 
     /// Whether a damaged file may be the group's: it has to be read before the group is answered.
     pub(super) fn may_be_untold(&self, group: &str) -> bool {
-        if !layout::is_hashed(group) {
-            return false;
-        }
         let untold = self.untold.read();
-        !untold.is_empty() && untold.contains(&file_name(group))
+        !untold.is_empty() && file_names(group).any(|name| untold.contains(&name))
     }
 
     /// The offsets of a group that nothing is known of.
@@ -87,7 +87,9 @@ impl Slots {
     }
 }
 
-fn file_name(group: &str) -> String {
-    let path = Place::GroupOffsets(group.to_owned()).path();
-    path.file_name().to_owned()
+fn file_names(group: &str) -> impl Iterator<Item = String> {
+    (0..layout::OFFSETS_NAMES).map(move |number| {
+        let path = layout::offsets_path(group, number);
+        path.file_name().to_owned()
+    })
 }

@@ -129,7 +129,8 @@ impl CommittedReader {
 
     fn take(&self, place: Place, offset: i64, reply: &FetchPartitionReply) -> Result<i64, String> {
         let batches = read_batches(&reply.records)?;
-        let next = contiguous(offset, &batches).map_err(|why| format!("{place:?}: {why}"))?;
+        let next =
+            contiguous(offset, &batches, false).map_err(|why| format!("{place:?}: {why}"))?;
         if !batches.is_empty() && next > reply.last_stable_offset {
             return Err(format!("{place:?}: read beyond the last stable offset"));
         }
