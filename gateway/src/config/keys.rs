@@ -192,8 +192,10 @@ const KEYS: &[Key] = &[
         "store",
         Kind::Text,
         "sled:",
-        "Where records are kept: `sled:` (journals on the volume, with a sled index) or `memory:` \
-         (nothing outlives the process).",
+        "Where records are kept: `sled:` (journals on the volume, with a sled index), \
+         `sled:?layout=kv` (in sled itself, for small installs), `memory:` (nothing outlives the \
+         process) or `strict:` (the same by the rules of the worst store, for tests). A data \
+         directory keeps the layout that it began with.",
     ),
     used(
         "flush.policy",

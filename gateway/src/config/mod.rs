@@ -145,9 +145,9 @@ impl Config {
     /// outlives the process.
     pub fn durability(&self) -> &'static str {
         match (&self.store, self.flush) {
-            (StoreKind::Memory, _) => "memory",
-            (StoreKind::Sled, FlushPolicy::Fsync) => "fsync",
-            (StoreKind::Sled, FlushPolicy::Os) => "os",
+            (store, _) if store.is_volatile() => "memory",
+            (_, FlushPolicy::Fsync) => "fsync",
+            (_, FlushPolicy::Os) => "os",
         }
     }
 }
@@ -263,21 +263,37 @@ fn store(settings: &Settings) -> Result<(StoreKind, PathBuf), ConfigError> {
     if dirs.is_empty() || dirs.contains(',') {
         return Err(settings.refuse("log.dirs", "one directory"));
     }
-    let data_dir = PathBuf::from(&dirs);
     let url = settings.get("store").value;
-    match url.split_once(':') {
-        Some(("memory", "")) => Ok((StoreKind::Memory, data_dir)),
-        Some(("sled", "")) => Ok((StoreKind::Sled, data_dir)),
-        Some(("sled", path)) => {
-            let path = Path::new(path.strip_prefix("//").unwrap_or(path));
-            if settings.given("log.dirs").is_some() && path != data_dir {
-                let allowed = format!("sled: alone, or sled:{dirs}, which is log.dirs");
-                return Err(settings.refuse("store", allowed));
-            }
-            Ok((StoreKind::Sled, path.to_owned()))
-        }
-        _ => Err(settings.refuse("store", "sled: or memory:")),
+    let refuse = || settings.refuse("store", "sled:, sled:?layout=kv, memory: or strict:");
+    let (scheme, rest) = url.split_once(':').ok_or_else(refuse)?;
+    let (path, option) = match rest.split_once('?') {
+        Some((path, option)) => (path, option.split_once('=').ok_or_else(refuse)?),
+        None => (rest, ("", "")),
+    };
+    let named = Path::new(path.strip_prefix("//").unwrap_or(path));
+    let names_another = !path.is_empty() && named != Path::new(&dirs);
+    if scheme == "sled" && names_another && settings.given("log.dirs").is_some() {
+        let allowed = format!("sled: alone, or sled:{dirs}, which is log.dirs");
+        return Err(settings.refuse("store", allowed));
     }
+    let data_dir = if path.is_empty() {
+        PathBuf::from(dirs)
+    } else {
+        named.to_owned()
+    };
+    let kind = match (scheme, path, option) {
+        ("sled", _, ("", "") | ("layout", "journal")) => StoreKind::Sled,
+        ("sled", _, ("layout", "kv")) => StoreKind::Kv {
+            root: data_dir.clone(),
+        },
+        ("memory", "", ("", "")) => StoreKind::Memory,
+        ("strict", "", ("", "")) => StoreKind::Strict { uncertain_every: 0 },
+        ("strict", "", ("uncertain", every)) => StoreKind::Strict {
+            uncertain_every: every.parse().map_err(|_| refuse())?,
+        },
+        _ => return Err(refuse()),
+    };
+    Ok((kind, data_dir))
 }
 
 /// What clients are told of where the records are.
