@@ -28,18 +28,18 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
-pub use activity::{Activity, Eviction};
+pub use activity::{Activity, Contended, Eviction};
 pub use limit::LogLimit;
 
 use self::activity::PROGRESS;
 use crate::admitted::Admitted;
 use crate::answer_budget::{AnswerBudget, AnswerRoom};
 use crate::api::{ApiResponse, CloseReason, ConnectionContext, Staged};
-use crate::byte_budget::ByteBudget;
 use crate::frame::{Frame, FrameError, FrameReader};
 use crate::layers::observe::Timing;
 use crate::layers::rescue::second_stage;
 use crate::metrics::Metrics;
+use crate::request_budget::{Admission, ByteBudget};
 use crate::stack::{Ordered, RawRequest, Stack};
 use crate::wire::codec::{self, EncodedReply};
 
@@ -83,8 +83,9 @@ pub fn tasks(
         frames: FrameReader::new(
             read,
             shared.frame_max,
-            shared.budget.clone(),
+            Admission::new(shared.budget.clone()),
             Arc::clone(&shared.clock),
+            Arc::clone(&activity.pace),
         ),
         context: Arc::clone(&context),
         stack,
@@ -108,7 +109,7 @@ struct Reader {
     frames: FrameReader,
     context: Arc<ConnectionContext>,
     stack: Stack,
-    outcomes: mpsc::Sender<Ordered>,
+    outcomes: mpsc::Sender<Owed>,
     /// Requests without an answer that may fail yet; as many as the budget of bytes admits.
     unsaid: FuturesUnordered<BoxFuture<'static, Option<CloseReason>>>,
     shared: Shared,
@@ -155,7 +156,7 @@ impl Reader {
         tokio::select! {
             biased;
             () = self.activity.kill.cancelled() => Ok(None),
-            frame = self.frames.next() => frame,
+            frame = self.frames.next() => frame.map(Some),
         }
     }
 
@@ -163,7 +164,8 @@ impl Reader {
     async fn order(&mut self, frame: Frame) -> bool {
         let received = self.shared.clock.monotonic();
         self.activity.touch(received);
-        let length = u64::try_from(frame.bytes.len()).unwrap_or(u64::MAX);
+        let bytes = frame.bytes.len();
+        let length = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.shared.metrics.bytes_in.inc_by(length);
         let request = RawRequest {
             connection: Arc::clone(&self.context),
@@ -172,7 +174,7 @@ impl Reader {
             correlation_id: frame.peek.correlation_id,
             frame: frame.bytes,
             received,
-            admitted: frame.permit.into(),
+            admitted: frame.admitted,
         };
         let Ok(stack) = self.stack.ready().await;
         let Ok(ordered) = stack.call(request).await;
@@ -186,9 +188,11 @@ impl Reader {
                 closed(&self.context, &self.shared, &reason);
                 false
             }
-            Staged::Now(_) | Staged::Later(_) => {
+            Staged::Now(_) | Staged::Later(_) | Staged::Parked(_) => {
+                let holds = if ordered.admitted.is_some() { bytes } else { 0 };
                 self.activity.owed.fetch_add(1, Ordering::Relaxed);
-                self.outcomes.send(ordered).await.is_ok()
+                self.activity.holds.fetch_add(holds, Ordering::Relaxed);
+                self.outcomes.send(Owed { ordered, holds }).await.is_ok()
             }
         }
     }
@@ -237,12 +241,20 @@ fn is_disconnect(error: &io::Error) -> bool {
     )
 }
 
-/// An outcome whose answer is owed, and what it holds besides.
+/// An outcome whose answer is owed.
+struct Owed {
+    ordered: Ordered,
+    /// Bytes of the request that stay counted until the answer is written.
+    holds: usize,
+}
+
+/// The same once its turn has come, and what it holds besides.
 struct Pending {
     answer: Answer,
     version: i16,
     correlation_id: i32,
     admitted: Admitted,
+    holds: usize,
     timing: Option<Timing>,
 }
 
@@ -252,10 +264,10 @@ enum Answer {
 }
 
 impl Pending {
-    fn new(ordered: Ordered) -> Self {
+    fn new(Owed { ordered, holds }: Owed) -> Self {
         let answer = match ordered.answer {
             Staged::Now(response) => Answer::Ready(Ok(response)),
-            Staged::Later(answer) => Answer::Later(answer),
+            Staged::Later(answer) | Staged::Parked(answer) => Answer::Later(answer),
             Staged::Close(reason) => Answer::Ready(Err(reason)),
             // The reader keeps requests without an answer to itself.
             Staged::Silent | Staged::Unsaid(_) => Answer::Ready(Err(CloseReason::Internal)),
@@ -265,6 +277,7 @@ impl Pending {
             version: ordered.version,
             correlation_id: ordered.correlation_id,
             admitted: ordered.admitted,
+            holds,
             timing: ordered.timing,
         }
     }
@@ -285,12 +298,14 @@ struct Batch {
     rooms: SmallVec<[AnswerRoom; PIPELINE_MAX]>,
     bytes: usize,
     answers: usize,
+    holds: usize,
 }
 
 impl Batch {
-    fn push(&mut self, reply: EncodedReply, room: AnswerRoom, admitted: Admitted) {
+    fn push(&mut self, reply: EncodedReply, room: AnswerRoom, admitted: Admitted, holds: usize) {
         self.bytes += reply.len();
         self.answers += 1;
+        self.holds += holds;
         self.segments.extend(reply.segments);
         self.admitted.push(admitted);
         self.rooms.push(room);
@@ -302,13 +317,14 @@ impl Batch {
         self.rooms.clear();
         self.bytes = 0;
         self.answers = 0;
+        self.holds = 0;
     }
 }
 
 struct Writer {
     half: OwnedWriteHalf,
     context: Arc<ConnectionContext>,
-    queue: mpsc::Receiver<Ordered>,
+    queue: mpsc::Receiver<Owed>,
     shared: Shared,
     activity: Arc<Activity>,
     batch: Batch,
@@ -343,17 +359,17 @@ impl Writer {
             let mut first = match held.take() {
                 Some(pending) => pending,
                 None => match self.queue.recv().await {
-                    Some(ordered) => Pending::new(ordered),
+                    Some(owed) => Pending::new(owed),
                     None => return self.half.shutdown().await,
                 },
             };
             first.settle().await;
             let mut going = self.encode(first);
             while going && self.batch.bytes < WRITE_TARGET && self.batch.answers < PIPELINE_MAX {
-                let Ok(ordered) = self.queue.try_recv() else {
+                let Ok(owed) = self.queue.try_recv() else {
                     break;
                 };
-                let mut next = Pending::new(ordered);
+                let mut next = Pending::new(owed);
                 if next.settle().now_or_never().is_none() {
                     held = Some(next);
                     break;
@@ -388,7 +404,8 @@ impl Writer {
         });
         match encoded {
             Ok((reply, room)) => {
-                self.batch.push(reply, room, settled.admitted);
+                self.batch
+                    .push(reply, room, settled.admitted, settled.holds);
                 true
             }
             Err(reason) => {
@@ -430,6 +447,9 @@ impl Writer {
         self.activity
             .owed
             .fetch_sub(self.batch.answers, Ordering::Relaxed);
+        self.activity
+            .holds
+            .fetch_sub(self.batch.holds, Ordering::Relaxed);
         self.batch.clear();
         Ok(())
     }

@@ -40,7 +40,7 @@ use parking_lot::Mutex;
 use store_adapter::ids::{LeaderEpoch, LogId};
 use store_adapter::runtime::Env;
 use store_adapter::store::LogStore;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::metrics::{ProduceClassified, StoreRefusals};
 
@@ -124,7 +124,12 @@ pub struct PartitionDeps {
     pub refusals: Arc<StoreRefusals>,
     /// Told when a partition closed that may be opened again.
     pub repair: Arc<Notify>,
+    /// One for each batch that may be unpacked at a time, of all partitions.
+    pub unpacking: Arc<Semaphore>,
 }
+
+/// Batches that are unpacked at a time to find a record: each may take 64 MiB.
+pub const UNPACKING_MAX: usize = 2;
 
 /// A partition that this broker leads.
 #[derive(Debug)]

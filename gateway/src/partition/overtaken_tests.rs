@@ -134,9 +134,14 @@ impl LogStore for HeldStore {
         self.held(late, max_bytes == 1)
     }
 
-    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
+    fn find_time(
+        &self,
+        id: LogId,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> StoreFuture<'_, Option<StoredBatch>> {
         Box::pin(async move {
-            let found = self.inner.find_time(id, timestamp_ms).await?;
+            let found = self.inner.find_time(id, from, timestamp_ms).await?;
             let holds = found.is_some() && timestamp_ms >= *self.from_ms.lock();
             if holds {
                 self.pass().await;

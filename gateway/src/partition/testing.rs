@@ -9,9 +9,10 @@ use store_adapter::ids::{LeaderEpoch, LogId, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Lane, Partition, PartitionDeps, PartitionSnapshot, SnapshotFiles};
+use super::{Lane, Partition, PartitionDeps, PartitionSnapshot, SnapshotFiles, UNPACKING_MAX};
 
 pub(super) const SHARD: ShardId = ShardId(0);
 pub(super) const LOG: LogId = LogId {
@@ -63,6 +64,7 @@ pub(super) async fn lead_on(
         classified: Arc::default(),
         refusals: Arc::default(),
         repair: Arc::default(),
+        unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
     };
     let opened = Partition::open(LOG, "t".into(), LeaderEpoch(epoch), i64::MAX, deps).await;
     opened.unwrap()

@@ -170,7 +170,9 @@ impl Question {
     ) -> Result<Verified, TxnError> {
         let (coordinators, session) = (broker.coordinators(), self.session);
         if !self.implicit {
-            return coordinators.verify_partitions(id, session, &self.asked).await;
+            return coordinators
+                .verify_partitions(id, session, &self.asked)
+                .await;
         }
         let client = client(context);
         let added = coordinators.add_partitions(id, session, &self.asked, Some(&client));

@@ -209,8 +209,13 @@ impl LogStore for SlowStore {
         self.late(self.inner.read_within(id, from, max_bytes, upto))
     }
 
-    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
-        self.late(self.inner.find_time(id, timestamp_ms))
+    fn find_time(
+        &self,
+        id: LogId,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> StoreFuture<'_, Option<StoredBatch>> {
+        self.late(self.inner.find_time(id, from, timestamp_ms))
     }
 
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {
