@@ -61,6 +61,10 @@ cargo test --locked --profile ci --workspace --no-fail-fast \
 say "the simulation and its planted faults"
 cargo test --locked --profile ci -p tests --features planted-faults --test simulation
 
+say "the tables of malformed input, on Apache Kafka"
+FENCEPOST_WIRE_TARGET=kafka cargo test --locked --profile ci -p tests --test wire -- \
+    frames:: bodies:: records:: errors:: --test-threads 4
+
 if [[ $mode == all ]]; then
     say "real clients under kill -9"
     clients --test flights --

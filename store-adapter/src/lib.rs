@@ -19,6 +19,8 @@ pub mod control;
 pub mod fault;
 pub mod ids;
 pub mod journal;
+#[cfg(feature = "sled")]
+pub mod kv;
 pub mod local;
 pub mod memory;
 pub mod rebuild;
@@ -27,4 +29,5 @@ pub mod runtime;
 #[cfg(test)]
 mod samples;
 pub mod store;
+pub mod strict;
 pub mod volume;

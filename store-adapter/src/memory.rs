@@ -387,6 +387,7 @@ impl LogStore for MemoryStore {
             max_append: self.max_append,
             durability: Durability::Memory,
             shared: true,
+            reads_lag: false,
         }
     }
 

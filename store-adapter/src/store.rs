@@ -128,6 +128,10 @@ pub struct Caps {
     pub durability: Durability,
     /// Whether several brokers may open the store.
     pub shared: bool,
+    /// Whether [`LogStore::read`] and [`LogStore::read_within`] may be answered by a replica that
+    /// is behind: with fewer batches than are committed, or none, and never with others. Asked
+    /// again, it has caught up with what was committed when it was asked before.
+    pub reads_lag: bool,
 }
 
 /// One append. Its base offset must be `expect_end`.
@@ -368,8 +372,9 @@ pub trait LogStore: Send + Sync + Debug + 'static {
     ) -> StoreFuture<'_, Vec<StoredBatch>>;
 
     /// Whole batches from the one that holds `from`, below `upto`, until `max_bytes` are reached;
-    /// the first one even when it is larger. Empty when `from` is at or behind `upto` or the end.
-    /// `from` beyond the durable end, or below the start, is [`StoreError::OutOfRange`].
+    /// the first one even when it is larger. Empty when `from` is at or behind `upto` or the end;
+    /// see [`Caps::reads_lag`]. `from` beyond the durable end, or below the start, is
+    /// [`StoreError::OutOfRange`].
     fn read(
         &self,
         id: LogId,

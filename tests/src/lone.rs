@@ -57,6 +57,7 @@ pub fn config() -> BootConfig {
             txn_expire_interval: Duration::from_hours(1),
             txn_reconcile_interval: Duration::from_secs(10),
             txn_poll_interval: Duration::from_secs(2),
+            log_dir: "/data".to_owned(),
             settings: Arc::default(),
         },
     }

@@ -153,6 +153,16 @@ mod planted {
     }
 
     #[test]
+    fn sync_not_awaited() {
+        is_found(Fault::SyncNotAwaited);
+    }
+
+    #[test]
+    fn removal_not_announced() {
+        is_found(Fault::RemovalNotAnnounced);
+    }
+
+    #[test]
     fn tail_not_synced() {
         is_found(Fault::TailNotSynced);
     }
@@ -215,5 +225,20 @@ mod planted {
     #[test]
     fn gate_left_out() {
         is_found(Fault::GateLeftOut);
+    }
+
+    #[test]
+    fn draft_shown() {
+        is_found(Fault::DraftShown);
+    }
+
+    #[test]
+    fn unread_shown() {
+        is_found(Fault::UnreadShown);
+    }
+
+    #[test]
+    fn owed_not_shown() {
+        is_found(Fault::OwedNotShown);
     }
 }

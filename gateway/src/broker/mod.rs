@@ -6,6 +6,7 @@ mod catalogue;
 mod compaction;
 mod error;
 mod hosted;
+mod measure;
 mod node;
 mod peers;
 mod placement;
@@ -24,6 +25,7 @@ use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
+use store_adapter::volume::Volume;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -81,6 +83,8 @@ pub struct BrokerConfig {
     pub txn_reconcile_interval: std::time::Duration,
     /// `transaction.poll.interval.ms`.
     pub txn_poll_interval: std::time::Duration,
+    /// Where records are, for people: the directory, or `memory:`.
+    pub log_dir: String,
     /// Every key as it was given, for DescribeConfigs.
     pub settings: Arc<crate::config::Settings>,
 }
@@ -125,6 +129,8 @@ pub struct BrokerParts {
     pub fences: Fences,
     /// Snapshot files.
     pub snapshots: Arc<dyn SnapshotFiles>,
+    /// What all of it is on. Its futures are awaited in io tasks only.
+    pub volume: Arc<dyn Volume>,
 }
 
 /// A running broker.
@@ -143,6 +149,7 @@ pub struct Broker {
     coordinators: Coordinators,
     fences: Fences,
     snapshots: Arc<dyn SnapshotFiles>,
+    volume: Arc<dyn Volume>,
     sessions: Mutex<FetchSessions>,
     answers: AnswerBudget,
     hosted: Hosted,
@@ -184,6 +191,7 @@ impl Broker {
             coordinators: Coordinators::new(parts.txns, parts.peers),
             fences: parts.fences,
             snapshots: parts.snapshots,
+            volume: parts.volume,
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
             classified: Arc::default(),

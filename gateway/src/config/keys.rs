@@ -192,8 +192,10 @@ const KEYS: &[Key] = &[
         "store",
         Kind::Text,
         "sled:",
-        "Where records are kept: `sled:` (journals on the volume, with a sled index) or `memory:` \
-         (nothing outlives the process).",
+        "Where records are kept: `sled:` (journals on the volume, with a sled index), \
+         `sled:?layout=kv` (in sled itself, for small installs), `memory:` (nothing outlives the \
+         process) or `strict:` (the same by the rules of the worst store, for tests). A data \
+         directory keeps the layout that it began with.",
     ),
     used(
         "flush.policy",
@@ -338,6 +340,7 @@ const KEYS: &[Key] = &[
         },
         "50331648",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
+         A request of more than half of it counts as half, and there is one such request at a time. \
          -1 is the default here: there is always a limit. (Kafka's default is none.)",
     ),
     used(

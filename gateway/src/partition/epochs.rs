@@ -4,7 +4,7 @@
 use store_adapter::batch::BatchHeader;
 use store_adapter::store::StoreError;
 
-use super::{Partition, ReadError};
+use super::{Partition, ReadError, caught_up};
 
 /// The largest epoch of the log that is not above the one asked for, and the offset behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,14 @@ impl Partition {
 
     /// First offset, last offset and leader epoch of the batch that holds `offset`.
     async fn epoch_at(&self, offset: i64, end: i64) -> Result<(i64, i64, i32), StoreError> {
-        let batches = self.deps.store.read(self.id, offset, 1, end).await?;
+        let range = caught_up::Range {
+            id: self.id,
+            from: offset,
+            max_bytes: 1,
+            upto: end,
+            within: false,
+        };
+        let batches = caught_up::read(&*self.deps.store, range).await?;
         let corrupt = |why: String| StoreError::Corrupt {
             path: format!("offset {offset}"),
             why,

@@ -12,6 +12,7 @@
 //! it.
 
 mod append;
+mod caught_up;
 mod compaction;
 mod epochs;
 mod error;

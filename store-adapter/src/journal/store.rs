@@ -322,6 +322,7 @@ impl LogStore for JournalStore {
             max_append: self.config.max_append,
             durability: self.config.flush.durability(),
             shared: true,
+            reads_lag: false,
         }
     }
 

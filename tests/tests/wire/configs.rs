@@ -425,3 +425,54 @@ async fn a_broker_takes_no_changes_while_it_runs() {
     let code = change(&mut client, BROKER, &id, &dynamic, false).await;
     assert_eq!(code, differs("broker-configs", 0, 42));
 }
+
+/// Every config that is accepted for more than what happens anyhow, and the test that sets it by
+/// IncrementalAlterConfigs and sees its effect.
+const EFFECTS: [(&str, &str); 8] = [
+    ("max.message.bytes", "the_largest_batch_changes_at_run_time"),
+    (
+        "message.timestamp.after.max.ms",
+        "how_far_timestamps_may_lie_changes_at_run_time",
+    ),
+    (
+        "message.timestamp.before.max.ms",
+        "how_far_timestamps_may_lie_changes_at_run_time",
+    ),
+    (
+        "message.timestamp.type",
+        "whose_clock_stamps_changes_at_run_time",
+    ),
+    (
+        "retention.bytes",
+        "the_oldest_segments_go_while_the_others_are_enough",
+    ),
+    ("retention.ms", "a_segment_goes_by_its_largest_timestamp"),
+    (
+        "segment.bytes",
+        "segments_are_as_large_as_the_topic_says_from_then_on",
+    ),
+    (
+        "segment.ms",
+        "timestamps_that_reach_far_begin_a_segment_once_the_topic_says_so",
+    ),
+];
+
+#[test]
+fn every_config_that_is_accepted_has_a_test_of_its_effect() {
+    let page = include_str!("../../../docs/protocol.md");
+    let (_, table) = page.split_once("These take effect").unwrap();
+    let (table, _) = table.split_once("These have no mechanism").unwrap();
+    let accepted: Vec<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    assert_eq!(accepted, EFFECTS.map(|(key, _)| key));
+    let sources = [include_str!("configs.rs"), include_str!("retention.rs")].concat();
+    for (key, test) in EFFECTS {
+        let (_, body) = sources
+            .split_once(&format!("async fn {test}("))
+            .unwrap_or_else(|| panic!("no test {test}"));
+        let body = body.split("\n}").next().unwrap();
+        assert!(body.contains(&format!("\"{key}\"")), "{test} of {key}");
+    }
+}

@@ -19,6 +19,11 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          them would cost the path its speed; Kafka answers -1 where they do not decode",
     ),
     (
+        "configs-of-many-topics",
+        "CreateTopics tells the configs of topics where a request has at most 64: the answer would \
+         be a hundred times as large as the request; Kafka tells all",
+    ),
+    (
         "configs-without-mechanism",
         "a topic config that nothing acts on is refused with 40, unless it says what happens \
          anyhow; Kafka has the mechanisms",
@@ -66,6 +71,11 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "87 for the partition that has it; Kafka fails every partition with -1",
     ),
     (
+        "log-dir-sizes",
+        "DescribeLogDirs tells what batches take in the journal, with 64 bytes of a frame's header \
+         for each; Kafka the bytes of its files",
+    ),
+    (
         "log-start-after-a-crash",
         "records that were deleted stay deleted; Kafka writes the log's start down once a minute",
     ),
@@ -82,6 +92,10 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "newer-schemas",
         "WriteTxnMarkers v2 and ListOffsets v11 are neither advertised nor served: the decoder has \
          no schema for them; Kafka has both (T41, R07)",
+    ),
+    (
+        "no-loggers",
+        "loggers are not among what has configs: none are described; Kafka lists each broker's",
     ),
     (
         "null-records",
@@ -149,6 +163,7 @@ fn every_difference_is_tested() {
         include_str!("frames.rs"),
         include_str!("idempotence.rs"),
         include_str!("kill.rs"),
+        include_str!("log_dirs.rs"),
         include_str!("offsets.rs"),
         include_str!("pipeline.rs"),
         include_str!("reading.rs"),
