@@ -22,10 +22,10 @@ use crate::admin::{self, Health, HealthParts};
 use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
 use crate::broker::{Advertised, Broker, NoPeers};
-use crate::byte_budget::ByteBudget;
 use crate::config::{Config, ConfigError, ListenerConfig, Origin, Settings};
 use crate::connection::Shared;
 use crate::metrics::{Metrics, Sources};
+use crate::request_budget::ByteBudget;
 use crate::server::{Listener, Server};
 use crate::stack;
 use crate::starting::Starting;
@@ -415,8 +415,10 @@ async fn boot(
         store: config.store.clone(),
         flush: config.flush,
         journal_segment_bytes: config.journal_segment_bytes,
-        // A batch counts in the queue at most about five times what its request does in the budget.
-        journal_queue_bytes: config.queued_bytes.saturating_mul(5) + config.frame_max,
+        // A batch counts in the queue at most about five times what its request has; requests have
+        // at most the budget, a quarter more, and one frame.
+        journal_queue_bytes: (config.queued_bytes.saturating_mul(2) + config.frame_max)
+            .saturating_mul(5),
         listeners,
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),

@@ -138,7 +138,9 @@ pub(crate) async fn dispatch(
         ApiRequest::DescribeTransactions(request) => {
             describe_transactions::handle(broker, &request)
         }
-        ApiRequest::ListTransactions(request) => list_transactions::handle(broker, &request),
+        ApiRequest::ListTransactions(request) => {
+            list_transactions::handle(broker, context, *request)
+        }
     }
 }
 

@@ -144,7 +144,7 @@ pub(crate) struct Plan {
     pub(crate) txn_timeout_ms: i32,
     /// Transactional ids have a past: their epochs are nearly used up.
     pub(crate) late_epochs: bool,
-    /// What topics keep, but that of transactions; `None`: everything.
+    /// What topics keep; `None`: everything.
     pub(crate) retention: Option<RetentionRules>,
     /// `log.retention.check.interval.ms`.
     pub(crate) retain_ms: u64,
