@@ -271,7 +271,7 @@ impl FrameReader {
             0 if end <= LENGTH_LEN + PEEK_LEN => self.expected.max(READ_MIN),
             // Once: what grows step by step is copied, and held twice meanwhile.
             _ if len >= WHOLE_MAX => end,
-            _ => end.max(READ_MIN).min(WHOLE_MAX),
+            _ => end.clamp(READ_MIN, WHOLE_MAX),
         };
         let mut larger = BytesMut::with_capacity(target);
         larger.extend_from_slice(&self.buffer);

@@ -339,8 +339,8 @@ const KEYS: &[Key] = &[
         },
         "50331648",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
-         A request of more than half of it counts as half, and there is one such request at a time. \
-         -1 is the default here: there is always a limit. (Kafka's default is none.)",
+         A request of more than half of it counts as half, and there is one such request at a \
+         time. -1 is the default here: there is always a limit. (Kafka's default is none.)",
     ),
     used(
         "queued.max.response.bytes",
