@@ -2,7 +2,8 @@
 //!
 //! A call has two stages. The future that [`ApiService::call`] returns completes when the request
 //! is *ordered*: classified, offsets assigned, queued for commit. Only then is the next request of
-//! that connection read. The answer is a second future inside [`Staged::Later`]; answers leave in
+//! that connection read; a Produce that waits for a coordinator is ordered while those of other
+//! producers are. The answer is a second future inside [`Staged::Later`]; answers leave in
 //! request order. The second stage makes progress without being polled, and dropping it cancels
 //! nothing that was ordered.
 
@@ -17,6 +18,7 @@ use store_adapter::runtime::BoxFuture;
 
 use crate::admitted::Admitted;
 use crate::answer_budget::AnswerRoom;
+use crate::verifying::Verifying;
 use crate::wire::fetch::FetchReply;
 use crate::wire::wide::Wide;
 
@@ -24,10 +26,15 @@ use crate::wire::wide::Wide;
 pub enum Staged<R> {
     /// Answered.
     Now(R),
-    /// Ordered; the answer follows.
+    /// Ordered; the answer follows. The request stays counted until it is written.
     Later(BoxFuture<'static, R>),
+    /// The same, for an answer that may be long in coming and keeps no byte of the request: it is
+    /// counted no more.
+    Parked(BoxFuture<'static, R>),
     /// There is no answer (Produce with acks=0).
     Silent,
+    /// There is no answer either, but what was ordered may fail yet: then the connection is closed.
+    Unsaid(BoxFuture<'static, Option<CloseReason>>),
     /// The connection is closed without an answer.
     Close(CloseReason),
 }
@@ -37,7 +44,9 @@ impl<R> std::fmt::Debug for Staged<R> {
         f.write_str(match self {
             Self::Now(_) => "Now",
             Self::Later(_) => "Later",
+            Self::Parked(_) => "Parked",
             Self::Silent => "Silent",
+            Self::Unsaid(_) => "Unsaid",
             Self::Close(_) => "Close",
         })
     }
@@ -49,7 +58,9 @@ impl<R: Send + 'static> Staged<R> {
         match self {
             Self::Now(reply) => Staged::Now(f(reply)),
             Self::Later(reply) => Staged::Later(Box::pin(async move { f(reply.await) })),
+            Self::Parked(reply) => Staged::Parked(Box::pin(async move { f(reply.await) })),
             Self::Silent => Staged::Silent,
+            Self::Unsaid(outcome) => Staged::Unsaid(outcome),
             Self::Close(reason) => Staged::Close(reason),
         }
     }
@@ -91,6 +102,8 @@ pub struct ConnectionContext {
     pub listener: usize,
     /// Name and version of the client's software, from ApiVersions v3+.
     pub software: OnceLock<(StrBytes, StrBytes)>,
+    /// What waits for a coordinator before it is ordered.
+    pub verifying: Verifying,
 }
 
 /// What a handler knows of its request besides the body.
@@ -251,6 +264,12 @@ the decoder has; it only adds cordoning.";
             ListTransactions, 66, 0..=2, 0,
                 kp::ListTransactionsRequest, kp::ListTransactionsResponse,
                 "By state, producer id, from v1 duration, from v2 pattern (KIP-1152).";
+            ConsumerGroupHeartbeat, 68, 0..=1, 0,
+                kp::ConsumerGroupHeartbeatRequest, kp::ConsumerGroupHeartbeatResponse,
+                "35: `group.version` is 0, which only has classic groups; clients say so.";
+            ConsumerGroupDescribe, 69, 0..=1, 0,
+                kp::ConsumerGroupDescribeRequest, kp::ConsumerGroupDescribeResponse,
+                "35 for each group: `group.version` is 0; clients ask DescribeGroups then.";
             ListConfigResources, 74, 0..=1, 0,
                 kp::ListConfigResourcesRequest, Wide<kp::ListConfigResourcesResponse>,
                 "Topics and this broker: nothing else has configs.";

@@ -208,7 +208,32 @@ mod planted {
     }
 
     #[test]
+    fn newest_not_kept() {
+        is_found(Fault::NewestNotKept);
+    }
+
+    #[test]
     fn gate_left_out() {
         is_found(Fault::GateLeftOut);
+    }
+
+    #[test]
+    fn draft_shown() {
+        is_found(Fault::DraftShown);
+    }
+
+    #[test]
+    fn unread_shown() {
+        is_found(Fault::UnreadShown);
+    }
+
+    #[test]
+    fn owed_not_shown() {
+        is_found(Fault::OwedNotShown);
+    }
+
+    #[test]
+    fn aborted_trimmed() {
+        is_found(Fault::AbortedTrimmed);
     }
 }

@@ -3,6 +3,7 @@
 
 mod alter;
 mod catalogue;
+mod compaction;
 mod error;
 mod hosted;
 mod measure;
@@ -25,10 +26,11 @@ use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
 use store_adapter::volume::Volume;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{Catalogue, CatalogueTopic};
+pub use compaction::CleanerConfig;
 pub use error::{NoTopic, TopicError};
 pub use hosted::{HostedTopic, NewTopic};
 pub use node::{NodeCatalogue, NodeSnapshots};
@@ -39,8 +41,8 @@ use self::hosted::Hosted;
 use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
-use crate::metrics::{ProduceClassified, StoreRefusals};
-use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
+use crate::metrics::{Compactions, ProduceClassified, StoreRefusals};
+use crate::partition::{Lane, PartitionDeps, SnapshotFiles, UNPACKING_MAX};
 
 /// What of the configuration the broker's services use.
 #[derive(Debug, Clone)]
@@ -63,6 +65,8 @@ pub struct BrokerConfig {
     pub producer_id_check_interval: std::time::Duration,
     /// `log.retention.check.interval.ms`.
     pub retention_check_interval: std::time::Duration,
+    /// `log.cleaner.*`.
+    pub cleaner: CleanerConfig,
     /// Rules of topics that set none of their own.
     pub topic_defaults: crate::partition::validate::TopicRules,
     /// Groups.
@@ -152,8 +156,11 @@ pub struct Broker {
     stopping: CancellationToken,
     classified: Arc<ProduceClassified>,
     refusals: Arc<StoreRefusals>,
+    compactions: Arc<Compactions>,
     /// Told when something closed that may be opened again.
     repair: Arc<Notify>,
+    /// Bounds what is unpacked at a time.
+    unpacking: Arc<Semaphore>,
 }
 
 impl Broker {
@@ -191,12 +198,15 @@ impl Broker {
             stopping: CancellationToken::new(),
             classified: Arc::default(),
             refusals: Arc::default(),
+            compactions: Arc::default(),
             repair: Arc::default(),
+            unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
         });
         broker.host_catalogue().await;
         broker.start_following();
         broker.start_expiry();
         broker.start_retention();
+        broker.start_compaction();
         broker.start_repair();
         broker
     }
@@ -284,6 +294,11 @@ impl Broker {
         &self.refusals
     }
 
+    /// What compaction did.
+    pub fn compactions(&self) -> &Arc<Compactions> {
+        &self.compactions
+    }
+
     /// Producer ids.
     pub(crate) fn producer_ids(&self) -> &ProducerIds {
         &self.producer_ids
@@ -357,6 +372,7 @@ impl Broker {
             classified: self.classified.clone(),
             refusals: self.refusals.clone(),
             repair: self.repair.clone(),
+            unpacking: self.unpacking.clone(),
         }
     }
 }

@@ -193,6 +193,7 @@ fn of_broker(broker: &Broker, key: &'static Key) -> Described {
         config_type: match key.kind {
             Kind::Int { max, .. } if max > i64::from(i32::MAX) => ConfigType::Long,
             Kind::Int { .. } => ConfigType::Int,
+            Kind::Ratio => ConfigType::Double,
             Kind::Bool => ConfigType::Boolean,
             Kind::Text | Kind::Choice(_) | Kind::Any => ConfigType::String,
         },

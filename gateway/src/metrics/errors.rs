@@ -45,6 +45,8 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         ApiResponse::SyncGroup(r) => visit(r.error_code),
         ApiResponse::DescribeGroups(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
         ApiResponse::ListGroups(r) => visit(r.error_code),
+        ApiResponse::ConsumerGroupHeartbeat(r) => visit(r.error_code),
+        ApiResponse::ConsumerGroupDescribe(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
         ApiResponse::OffsetCommit(r) => nested!(visit, r.topics, partitions),
         ApiResponse::OffsetFetch(r) => {
             visit(r.error_code);

@@ -8,16 +8,20 @@
 //! - `INV-P3` a failed or uncertain commit fails every batch queued behind it, drops the tail, and
 //!   the log's end is read again before the next batch is classified.
 //!
-//! Lock order: the partition lock is taken alone, except that the store's queue is entered under
-//! it.
+//! Lock order: the partition lock is taken alone, except that the store's queue is entered, and the
+//! table of fences is read, under it.
 
 mod append;
+mod caught_up;
+mod compaction;
 mod epochs;
 mod error;
 mod guard;
 mod lane;
 mod marker;
 mod open;
+#[cfg(test)]
+mod overtaken_tests;
 mod read;
 mod retention;
 mod snapshot;
@@ -36,11 +40,15 @@ use parking_lot::Mutex;
 use store_adapter::ids::{LeaderEpoch, LogId};
 use store_adapter::runtime::Env;
 use store_adapter::store::LogStore;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::metrics::{ProduceClassified, StoreRefusals};
 
 pub use append::{Appended, Ticket};
+pub use compaction::{
+    Aborted, Compacted, CompactionPass, CompactionRules, LastWritten, Look, NewestOffsets, Plan,
+    Scan, Survivors, WHOLE, last_written, plan,
+};
 pub use epochs::EpochEnd;
 pub use error::{AppendError, ReadError};
 pub use guard::{Guard, Opening};
@@ -93,6 +101,8 @@ struct State {
     generation: u64,
     /// Bytes that became durable since the last snapshot was taken.
     bytes_since_snapshot: u64,
+    /// Grows when aborted transactions are forgotten of which nothing is left.
+    aborted_forgotten: u64,
 }
 
 /// What a partition needs from around it.
@@ -114,7 +124,12 @@ pub struct PartitionDeps {
     pub refusals: Arc<StoreRefusals>,
     /// Told when a partition closed that may be opened again.
     pub repair: Arc<Notify>,
+    /// One for each batch that may be unpacked at a time, of all partitions.
+    pub unpacking: Arc<Semaphore>,
 }
+
+/// Batches that are unpacked at a time to find a record: each may take 64 MiB.
+pub const UNPACKING_MAX: usize = 2;
 
 /// A partition that this broker leads.
 #[derive(Debug)]
@@ -128,6 +143,8 @@ pub struct Partition {
     visible: watch::Sender<Visible>,
     /// Held while a snapshot is written, so that none takes the place of a newer one.
     snapshotting: tokio::sync::Mutex<()>,
+    /// What compaction remembers. Taken alone.
+    cleaned: Mutex<compaction::Cleaned>,
 }
 
 impl Partition {

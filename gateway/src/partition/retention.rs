@@ -201,7 +201,7 @@ impl Partition {
     }
 
     /// Bytes of the batches from `start` on that begin before `upto`.
-    async fn bytes_before(&self, start: i64, upto: i64) -> Result<u64, TrimError> {
+    pub(super) async fn bytes_before(&self, start: i64, upto: i64) -> Result<u64, TrimError> {
         let (mut next, mut bytes) = (start, 0_u64);
         while next < upto {
             let pieces = self.deps.store.pieces(self.id, next, MOST_BYTES).await?;

@@ -2,16 +2,14 @@
 
 use gateway::api::{ApiRequest, ApiResponse};
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::{CreateTopicsRequest, DeleteTopicsRequest};
-use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use super::clients::{Client, init_producer_id};
 use super::net::Connection;
-use super::txns;
 use crate::raw::ops::topic_name;
 
 /// Requests for producer ids in flight.
@@ -55,11 +53,13 @@ pub(crate) async fn churn(client: Client, auto_partitions: u32) {
     }
 }
 
-/// A limit that keeps everything.
-fn forever(key: &'static str) -> CreatableTopicConfig {
+/// Who reads records of transactions has no naive model of compaction.
+const UNCOMPACTED: (&str, &str) = ("cleanup.policy", "delete");
+
+fn config((key, value): (&'static str, &'static str)) -> CreatableTopicConfig {
     CreatableTopicConfig::default()
         .with_name(StrBytes::from_static_str(key))
-        .with_value(Some(StrBytes::from_static_str("-1")))
+        .with_value(Some(StrBytes::from_static_str(value)))
 }
 
 /// Creates a topic; `None` when the connection broke.
@@ -70,7 +70,7 @@ pub(crate) async fn create(client: &Client, connection: &Connection, name: &str)
         .with_num_partitions(partitions)
         .with_replication_factor(1)
         .with_configs(if txns::is_topic(name) {
-            ["retention.ms", "retention.bytes"].map(forever).to_vec()
+            vec![config(UNCOMPACTED)]
         } else {
             Vec::new()
         });

@@ -1,17 +1,19 @@
 //! The in-memory log store with the timing of a real one: groups wait, commit in rounds, and now
-//! and then nobody learns whether they did.
+//! and then nobody learns whether they did. What is read is told later: the log may be another by
+//! then.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{
-    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo, Size, StoreError,
-    StoreFuture, StoredBatch,
+    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, Rewrite, Rewritten, ShardInfo,
+    Size, StoreError, StoreFuture, StoredBatch,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -20,6 +22,8 @@ use super::disk::Disk;
 
 /// Groups of one round.
 const ROUND_MAX: usize = 64;
+/// How late the answer of a read may come, µs.
+const READ_US_MAX: u64 = 20_000;
 
 enum Job {
     Group(Vec<Op>, oneshot::Sender<Result<(), StoreError>>),
@@ -32,10 +36,12 @@ enum Job {
 
 /// A handle with its own queue; its groups end with the process.
 pub(crate) struct SlowStore {
+    env: Env,
     inner: Arc<MemoryStore>,
     /// Its length is bounded by what the clients have in flight.
     jobs: mpsc::UnboundedSender<(u64, Job)>,
     queued: Arc<Mutex<u64>>,
+    disk: Arc<Disk>,
 }
 
 impl fmt::Debug for SlowStore {
@@ -52,16 +58,28 @@ impl SlowStore {
         let queued = Arc::new(Mutex::new(0));
         let writer = Writer {
             inner: inner.clone(),
-            disk,
+            disk: disk.clone(),
             queued: queued.clone(),
             failed: BTreeMap::new(),
         };
         drop(env.runtime.spawn_io("store", Box::pin(writer.run(queue))));
         Self {
+            env: env.clone(),
             inner,
             jobs,
             queued,
+            disk,
         }
+    }
+
+    /// An answer that was found now and comes later.
+    fn late<'a, T: Send + 'a>(&'a self, answer: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            let answer = answer.await;
+            let us = self.env.random.next_u64() % READ_US_MAX;
+            self.env.clock.sleep(Duration::from_micros(us)).await;
+            answer
+        })
     }
 
     fn push(&self, job: Job) {
@@ -178,7 +196,7 @@ impl LogStore for SlowStore {
         max_bytes: usize,
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>> {
-        self.inner.read(id, from, max_bytes, upto)
+        self.late(self.inner.read(id, from, max_bytes, upto))
     }
 
     fn read_within(
@@ -188,11 +206,16 @@ impl LogStore for SlowStore {
         max_bytes: usize,
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>> {
-        self.inner.read_within(id, from, max_bytes, upto)
+        self.late(self.inner.read_within(id, from, max_bytes, upto))
     }
 
-    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
-        self.inner.find_time(id, timestamp_ms)
+    fn find_time(
+        &self,
+        id: LogId,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> StoreFuture<'_, Option<StoredBatch>> {
+        self.late(self.inner.find_time(id, from, timestamp_ms))
     }
 
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {
@@ -201,6 +224,17 @@ impl LogStore for SlowStore {
 
     fn size(&self, id: LogId) -> Option<Size> {
         self.inner.size(id)
+    }
+
+    fn settled(&self, id: LogId) -> Option<i64> {
+        self.inner.settled(id)
+    }
+
+    fn rewrite(&self, rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
+        Box::pin(async move {
+            self.disk.point("store rewrites", true).await;
+            self.inner.rewrite(rewrite).await
+        })
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -10,7 +10,7 @@ use tests::raw::ops;
 use crate::kit::{Target, on_kafka, text};
 
 /// Key, lowest and highest version of what is served.
-const SERVED: [(i16, i16, i16); 41] = [
+const SERVED: [(i16, i16, i16); 43] = [
     (0, 0, 13),
     (1, 4, 18),
     (2, 1, 10),
@@ -50,6 +50,8 @@ const SERVED: [(i16, i16, i16); 41] = [
     (61, 0, 0),
     (65, 0, 0),
     (66, 0, 2),
+    (68, 0, 1),
+    (69, 0, 1),
     (74, 0, 1),
     (75, 0, 0),
 ];

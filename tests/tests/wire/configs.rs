@@ -249,7 +249,12 @@ async fn what_changes_nothing_is_accepted_and_the_rest_is_refused() {
         ("retention.bytes", "1000"),
         ("segment.bytes", "1048576"),
         ("segment.ms", "1000"),
-        ("min.cleanable.dirty.ratio", "0.5"),
+        ("min.cleanable.dirty.ratio", "0.25"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+        ("delete.retention.ms", "1000"),
+        ("max.compaction.lag.ms", "2000"),
+        ("min.compaction.lag.ms", "1000"),
     ] {
         assert_eq!(
             set(&mut client, "alter-kinds", key, value).await,
@@ -259,7 +264,6 @@ async fn what_changes_nothing_is_accepted_and_the_rest_is_refused() {
         await_value(&mut client, "alter-kinds", key, (value, 1)).await;
     }
     for (key, value) in [
-        ("cleanup.policy", "compact"),
         ("compression.type", "zstd"),
         ("min.insync.replicas", "2"),
         ("flush.messages", "1"),
@@ -275,6 +279,10 @@ async fn what_changes_nothing_is_accepted_and_the_rest_is_refused() {
         ("segment.ms", "0"),
         ("message.timestamp.type", "createtime"),
         ("cleanup.policy", "sweep"),
+        ("delete.retention.ms", "-1"),
+        ("max.compaction.lag.ms", "999"),
+        ("min.compaction.lag.ms", "-1"),
+        ("min.cleanable.dirty.ratio", "1.1"),
         ("no.such.key", "1"),
     ] {
         assert_eq!(
@@ -291,12 +299,7 @@ async fn lists_have_operations_of_their_own() {
     let mut client = target.with_topic("alter-lists", 1).await;
     for (key, op, value, code) in [
         ("cleanup.policy", APPEND, "delete", 0),
-        (
-            "cleanup.policy",
-            APPEND,
-            "compact",
-            differs("compaction", 0, 40),
-        ),
+        ("cleanup.policy", APPEND, "compact", 0),
         ("cleanup.policy", SUBTRACT, "compact", 0),
         ("max.message.bytes", APPEND, "1", 40),
         ("max.message.bytes", SUBTRACT, "1", 40),

@@ -14,10 +14,6 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "nothing of a broker changes while it runs: 42; Kafka changes some keys",
     ),
     (
-        "compaction",
-        "compaction is refused until it reclaims; Kafka accepts cleanup.policy=compact",
-    ),
-    (
         "compressed-records-unread",
         "compressed batches are judged by their header unless `validate` is full: unpacking all of \
          them would cost the path its speed; Kafka answers -1 where they do not decode",
@@ -78,6 +74,12 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "log-dir-sizes",
         "DescribeLogDirs tells what batches take in the journal, with 64 bytes of a frame's header \
          for each; Kafka the bytes of its files",
+    ),
+    (
+        "limits-of-transactions",
+        "at most 10,000 partitions and 1,000 groups a transaction: 42, and 120 from Produce v12, \
+         TxnOffsetCommit v5 and AddOffsetsToTxn v4 on; 65,536 transactional ids and 32 MiB a slot: \
+         15; Kafka has no such limits",
     ),
     (
         "log-start-after-a-crash",

@@ -8,7 +8,7 @@
 //! The caller holds the partition's lock around every call. Producers are not limited in number
 //! (Kafka does not either): expiry is the bound. The tail is bounded by who admits batches.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
@@ -203,8 +203,18 @@ impl ProducerStates {
         }
     }
 
+    /// Whether the transaction of this number, to which the coordinator counts a batch, is ended
+    /// here, by a durable or a queued marker: it is not to be opened again.
+    pub fn has_ended(&self, batch: &BatchMeta, txn_seq: u64) -> bool {
+        let entry = self.projected(batch.producer_id, batch.append_ms);
+        let last = entry.and_then(|entry| entry.last_marker);
+        last.is_some_and(|last| last.covers(batch.producer_epoch, txn_seq))
+    }
+
     /// Judges a marker against durable state and queued tail: number, epoch, coordinator epoch, as
-    /// `ProducerAppendInfo` of Kafka orders the latter two.
+    /// `ProducerAppendInfo` of Kafka orders the latter two. The coordinator epoch is that of one
+    /// without a number only: whoever numbers decides once, in a file that has one owner, and what
+    /// an administrator put in must not stop it.
     pub fn judge_marker(
         &self,
         id: ProducerId,
@@ -225,7 +235,7 @@ impl ProducerStates {
         }
         if epoch < entry.epoch {
             MarkerVerdict::StaleEpoch
-        } else if marker.coordinator_epoch < entry.coordinator_epoch {
+        } else if marker.txn_seq.is_none() && marker.coordinator_epoch < entry.coordinator_epoch {
             MarkerVerdict::CoordinatorFenced
         } else {
             MarkerVerdict::Append
@@ -312,6 +322,23 @@ impl ProducerStates {
         self.log_start_offset = self.log_start_offset.max(log_start_offset);
         self.log_end_offset = self.log_end_offset.max(log_start_offset);
         self.txns.trim(self.log_start_offset);
+    }
+
+    /// The last durable batch.
+    pub fn last_batch(&self) -> Option<BatchProof> {
+        self.last_batch
+    }
+
+    /// Every aborted transaction, in order of their markers.
+    pub fn all_aborted(&self) -> &[AbortedTxn] {
+        self.txns.all_aborted()
+    }
+
+    /// Forgets aborted transactions of which no record is left, by the offsets of their markers;
+    /// how many it were. A reader that knew of one would hide what its producer wrote later, once
+    /// the marker is gone too.
+    pub fn forget_aborted(&mut self, markers: &BTreeSet<i64>) -> usize {
+        self.txns.forget(markers)
     }
 
     /// The last stable offset: the first offset of the earliest open transaction, or the high

@@ -213,11 +213,18 @@ fn settle(
             pid: entry.pid,
             epoch: ProducerEpoch(i16::MAX),
         });
-    } else if raised.session.epoch.0 > 0 {
-        fences.push(Fence {
-            pid: entry.pid,
-            epoch: raised.session.epoch,
-        });
+    } else {
+        if raised.session.epoch.0 > 0 {
+            fences.push(Fence {
+                pid: entry.pid,
+                epoch: raised.session.epoch,
+            });
+        }
+        // Whoever gave the last one up may have ended before it published.
+        fences.extend(entry.prev_pid.map(|pid| Fence {
+            pid,
+            epoch: ProducerEpoch(i16::MAX),
+        }));
     }
     let then = Then::Answer(raised.session);
     // Ending an open transaction is what a new session or an administrator causes.

@@ -2,13 +2,14 @@
 //!
 //! A group is in their queue at most once, so that its file has one writer at a time; all changes
 //! that were prepared while a write was under way share the next. Different groups are written side
-//! by side, by a fixed number of tasks.
+//! by side, by as many tasks as were ever needed at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use store_adapter::runtime::{BoxFuture, Env};
 use tokio::sync::{Notify, Semaphore};
 
 use super::files::{GroupFileError, GroupFiles};
@@ -17,14 +18,15 @@ use super::{GroupCell, Groups, Route};
 use crate::machine::group::offsets::Image;
 use crate::volume::format::{GroupOffsetsFile, Kept};
 
-/// Files that are read or written side by side: file systems let them share the commits of their
-/// journal.
-pub(super) const WRITERS: usize = 8;
+/// Files that are read or written side by side at most: file systems let them share the commits of
+/// their journal. More would wait for each other: renames into one directory go one after the other,
+/// and what comes meanwhile is in fewer, fuller writes.
+const WRITERS_MAX: usize = 8;
 
 /// What happens to the files of groups.
 #[derive(Debug, Default)]
 pub struct OffsetCounters {
-    /// Files that were replaced: two syncs each, of the file and of the directory.
+    /// Files that were replaced: a sync of each, and of the directory one for all that wait for it.
     pub writes: AtomicU64,
     /// Replaces that failed or whose outcome is not known.
     pub failed_writes: AtomicU64,
@@ -35,6 +37,10 @@ pub struct OffsetCounters {
 pub(super) struct WriteQueue {
     groups: Mutex<VecDeque<Arc<str>>>,
     ready: Semaphore,
+    /// Tasks that take groups out.
+    writers: AtomicUsize,
+    /// Those of them that have none.
+    free: AtomicUsize,
     /// Groups whose file could not be read or written, to be tried again.
     failed: Mutex<Vec<Arc<str>>>,
     /// Notified when there is something to try again.
@@ -46,6 +52,8 @@ impl WriteQueue {
         Self {
             groups: Mutex::default(),
             ready: Semaphore::new(0),
+            writers: AtomicUsize::new(0),
+            free: AtomicUsize::new(0),
             failed: Mutex::default(),
             again: Notify::new(),
         }
@@ -79,11 +87,21 @@ impl WriteQueue {
         permit.forget();
         self.groups.lock().pop_front()
     }
+
+    /// Counts one more writer, which is free; false if there may not be more.
+    fn add_writer(&self) -> bool {
+        let one_more = |writers| (writers < WRITERS_MAX).then_some(writers + 1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let added = self.writers.fetch_update(set, fetch, one_more).is_ok();
+        self.free.fetch_add(usize::from(added), Ordering::Relaxed);
+        added
+    }
 }
 
 /// One io task.
 #[derive(Debug, Clone)]
 pub(super) struct Writer {
+    pub(super) env: Env,
     pub(super) groups: Groups,
     pub(super) files: Arc<dyn GroupFiles>,
     pub(super) queue: Arc<WriteQueue>,
@@ -102,11 +120,25 @@ enum Done {
 }
 
 impl Writer {
-    /// Works until the queue is closed.
-    pub(super) async fn run(self) {
-        while let Some(group) = self.queue.next().await {
-            self.serve(group).await;
+    /// Starts one more writer, if there may be more.
+    pub(super) fn start(&self) {
+        if self.queue.add_writer() {
+            let task = self.clone().run();
+            drop(self.env.runtime.spawn_io("group-offsets", task));
         }
+    }
+
+    /// Works until the queue is closed. There is always a writer that is free, up to the most.
+    fn run(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            while let Some(group) = self.queue.next().await {
+                if self.queue.free.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    self.start();
+                }
+                self.serve(group).await;
+                self.queue.free.fetch_add(1, Ordering::Relaxed);
+            }
+        })
     }
 
     /// Does one piece of a group's work, and puts it back if there is more.
@@ -124,6 +156,7 @@ impl Writer {
         let done = match work {
             Work::Read => self.read(&cell, slot).await,
             Work::Write(image, kept) => self.write(&cell, slot, &image, &kept).await,
+            Work::Remove => self.remove(&cell, slot).await,
         };
         match done {
             Done::Well => {
@@ -149,7 +182,9 @@ impl Writer {
             Ok(file) => {
                 let now_ms = self.groups.now().wall_ms;
                 self.groups.shared.slots.told(cell.id());
-                cell.lock().offsets.read(file, now_ms);
+                let mut state = cell.lock();
+                state.offsets.read(file, now_ms);
+                state.plan_removal();
                 Done::Well
             }
             Err(GroupFileError::Stale) => Done::Lost,
@@ -158,6 +193,20 @@ impl Writer {
                 Done::Later
             }
         }
+    }
+
+    /// Removes a file of which nothing is left. What can't be removed now is looked at again when
+    /// the slot is taken over the next time.
+    async fn remove(&self, cell: &GroupCell, slot: u32) -> Done {
+        let outcome = self.files.remove(slot, cell.id()).await;
+        if outcome == Err(GroupFileError::Stale) {
+            return Done::Lost;
+        }
+        if let Err(error) = outcome {
+            tracing::debug!(%error, group = %cell.id(), "the file of a deleted group stays");
+        }
+        cell.lock().offsets.removed();
+        Done::Well
     }
 
     async fn write(&self, cell: &GroupCell, slot: u32, image: &Image, kept: &Kept) -> Done {
@@ -172,6 +221,7 @@ impl Writer {
         match outcome {
             Ok(()) => {
                 state.offsets.written(image);
+                state.plan_removal();
                 Done::Well
             }
             Err(GroupFileError::Stale) => Done::Lost,

@@ -15,7 +15,7 @@ use super::super::clients::{Client, ReadBatch, Target, read_batches};
 use super::super::history::{Place, RecordId};
 use super::super::net::{Connection, Duty};
 use super::super::reader::{contiguous, fetch_request};
-use super::{TxnLedger, name};
+use super::{TxnLedger, name, shown};
 use crate::raw::ops::topic_name;
 
 /// Offsets that are not decided yet.
@@ -64,7 +64,7 @@ impl CommittedReader {
         loop {
             let connection = self.client.connect().await;
             while self.round(&connection, &mut offsets).await.is_some() {
-                if self.client.world.chance(3) {
+                if self.client.world.chance(8) {
                     for offset in offsets.values_mut() {
                         *offset = 0;
                     }
@@ -85,6 +85,10 @@ impl CommittedReader {
             let id = u32::try_from(world.index(usize::try_from(self.ids).unwrap_or(1))).ok()?;
             let least = self.ledger.committed_offset(id);
             look(&self.client, &self.ledger, connection, &self.on, id, least).await?;
+        }
+        if world.chance(20) {
+            let id = u32::try_from(world.index(usize::try_from(self.ids).unwrap_or(1))).ok()?;
+            shown::compare(&self.client, &self.ledger, connection, id).await;
         }
         let newest = |place: Place| {
             let net = &self.client.net;
@@ -112,6 +116,10 @@ impl CommittedReader {
                     Err(why) => self.client.history.violation(&why),
                 },
                 Some(error) if error.is_retriable() => well = false,
+                Some(ResponseError::OffsetOutOfRange) if self.client.history.trims() => {
+                    let trusted = trusted.contains(&place);
+                    self.catch_up(connection, place, offset, trusted).await?;
+                }
                 Some(ResponseError::OffsetOutOfRange)
                     if !trusted.contains(&place) || !newest(place) =>
                 {
@@ -127,9 +135,31 @@ impl CommittedReader {
         well.then_some(())
     }
 
+    /// What came next is gone: goes on where the log begins, which is behind it. `None` where the
+    /// connection is left. `trusted`: it was asked of the newest leader.
+    async fn catch_up(
+        &self,
+        connection: &Connection,
+        place: Place,
+        offset: &mut i64,
+        trusted: bool,
+    ) -> Option<()> {
+        let start = self.client.earliest(connection, place).await?;
+        let duty = Duty::Partition(place);
+        let trusted = trusted && self.client.net.answers_for(connection.server, &duty);
+        if trusted && start <= *offset {
+            let what =
+                format!("{place:?}: {offset} is out of range, and the log begins at {start}");
+            self.client.history.violation(&what);
+        }
+        *offset = start;
+        Some(())
+    }
+
     fn take(&self, place: Place, offset: i64, reply: &FetchPartitionReply) -> Result<i64, String> {
         let batches = read_batches(&reply.records)?;
-        let next = contiguous(offset, &batches).map_err(|why| format!("{place:?}: {why}"))?;
+        let next =
+            contiguous(offset, &batches, false).map_err(|why| format!("{place:?}: {why}"))?;
         if !batches.is_empty() && next > reply.last_stable_offset {
             return Err(format!("{place:?}: read beyond the last stable offset"));
         }

@@ -10,11 +10,13 @@ mod fences;
 mod files;
 mod group_members;
 mod groups;
+mod harm;
 mod queues;
 mod real;
 mod rerouting;
 mod topics;
 mod twins;
+mod txn_troubles;
 mod txns;
 mod world;
 
