@@ -110,12 +110,8 @@ pub(crate) async fn dispatch(
             describe_producers::handle(broker, context, *request)
         }
         ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, *request),
-        ApiRequest::DescribeLogDirs(request) => {
-            describe_log_dirs::handle(broker, context, *request)
-        }
-        ApiRequest::ListConfigResources(request) => {
-            list_config_resources::handle(broker, context, *request)
-        }
+        ApiRequest::DescribeLogDirs(r) => describe_log_dirs::handle(broker, context, *r),
+        ApiRequest::ListConfigResources(r) => list_config_resources::handle(broker, context, *r),
         ApiRequest::DescribeCluster(request) => describe_cluster::handle(broker, context, &request),
         ApiRequest::DescribeTopicPartitions(request) => {
             describe_topic_partitions::handle(broker, context, *request)
