@@ -2,7 +2,8 @@
 //!
 //! A call has two stages. The future that [`ApiService::call`] returns completes when the request
 //! is *ordered*: classified, offsets assigned, queued for commit. Only then is the next request of
-//! that connection read. The answer is a second future inside [`Staged::Later`]; answers leave in
+//! that connection read; a Produce that waits for a coordinator is ordered while those of other
+//! producers are. The answer is a second future inside [`Staged::Later`]; answers leave in
 //! request order. The second stage makes progress without being polled, and dropping it cancels
 //! nothing that was ordered.
 
@@ -17,6 +18,7 @@ use store_adapter::runtime::BoxFuture;
 
 use crate::admitted::Admitted;
 use crate::answer_budget::AnswerRoom;
+use crate::verifying::Verifying;
 use crate::wire::fetch::FetchReply;
 use crate::wire::wide::Wide;
 
@@ -91,6 +93,8 @@ pub struct ConnectionContext {
     pub listener: usize,
     /// Name and version of the client's software, from ApiVersions v3+.
     pub software: OnceLock<(StrBytes, StrBytes)>,
+    /// What waits for a coordinator before it is ordered.
+    pub verifying: Verifying,
 }
 
 /// What a handler knows of its request besides the body.

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use admin_api::TxnViews;
 use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
 use coordinator::service::fences::{FenceFiles, Fences};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
@@ -25,6 +26,7 @@ use store_adapter::store::{LogStore, StoreError};
 use store_adapter::strict::{StrictConfig, StrictStore};
 use store_adapter::volume::{Reserve, SpaceWatch, Volume, VolumeError};
 
+use crate::admin::Transactions;
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NoPeers, NodeCatalogue, NodeSnapshots, Peers,
     report_opened,
@@ -307,6 +309,12 @@ impl Running {
             history,
             holds,
         })
+    }
+
+    /// What the admin surface sees of transactions, and does about them.
+    pub fn txn_views(&self, env: &Env) -> Arc<dyn TxnViews> {
+        let volume = self.node.volume();
+        Transactions::new(env, &self.broker, volume, &self.history, &self.holds)
     }
 
     /// Whether a later process owns what this one owned.

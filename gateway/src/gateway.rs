@@ -18,7 +18,7 @@ use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::volume::{MemoryVolume, PosixVolume, SpaceWatch, Volume, VolumeError};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Health, HealthParts, Transactions};
+use crate::admin::{self, Health, HealthParts};
 use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
 use crate::broker::{Advertised, Broker, NoPeers};
@@ -326,11 +326,9 @@ fn admin_parts(
     running: &Running,
     health: &Arc<Health>,
 ) -> admin_api::Parts {
-    let volume = running.node.volume();
-    let (history, holds) = (&running.history, &running.holds);
     admin_api::Parts {
         views: Arc::<Health>::clone(health),
-        txns: Transactions::new(env, &running.broker, volume, history, holds),
+        txns: running.txn_views(env),
         token: config.admin_token.clone(),
         faults: config.enable_faults,
     }

@@ -23,6 +23,7 @@ pub mod stack;
 mod starting;
 pub mod topic_config;
 pub mod txns;
+pub mod verifying;
 pub mod wire;
 
 pub use crate::gateway::{Addresses, Gateway, StartError};

@@ -48,13 +48,19 @@ pub enum Fault {
     OwedDropped,
     /// The next transaction of an id begins before other brokers have ended the last one.
     GateLeftOut,
+    /// Inspection shows a change of a transactional id before it is durable.
+    DraftShown,
+    /// Inspection shows a slot that is not read yet as if it were empty.
+    UnreadShown,
+    /// Inspection shows a transaction as ended that other brokers have not ended yet.
+    OwedNotShown,
     /// Compaction keeps what it should leave out, and leaves out the newest record of a key.
     NewestNotKept,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 23] = [
+    pub const ALL: [Fault; 26] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -77,6 +83,9 @@ impl Fault {
         Fault::FenceJudgesMarkers,
         Fault::OwedDropped,
         Fault::GateLeftOut,
+        Fault::DraftShown,
+        Fault::UnreadShown,
+        Fault::OwedNotShown,
         Fault::NewestNotKept,
     ];
 }

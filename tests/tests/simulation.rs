@@ -226,4 +226,19 @@ mod planted {
     fn gate_left_out() {
         is_found(Fault::GateLeftOut);
     }
+
+    #[test]
+    fn draft_shown() {
+        is_found(Fault::DraftShown);
+    }
+
+    #[test]
+    fn unread_shown() {
+        is_found(Fault::UnreadShown);
+    }
+
+    #[test]
+    fn owed_not_shown() {
+        is_found(Fault::OwedNotShown);
+    }
 }

@@ -50,6 +50,7 @@ mod write_txn_markers;
 use std::sync::Arc;
 
 use kafka_protocol::protocol::StrBytes;
+use store_adapter::ids::ProducerId;
 
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
@@ -64,6 +65,7 @@ pub(crate) async fn dispatch(
     context: &RequestContext,
     request: ApiRequest,
 ) -> Staged<ApiResponse> {
+    in_its_place(context, &request).await;
     match request {
         ApiRequest::Produce(request) => produce::handle(broker, context, *request).await,
         ApiRequest::Fetch(request) => fetch::handle(broker, context, *request),
@@ -138,6 +140,23 @@ pub(crate) async fn dispatch(
         }
         ApiRequest::ListTransactions(request) => list_transactions::handle(broker, &request),
     }
+}
+
+/// Waits for what has to be ordered before: what concerns one producer of transactions need not wait
+/// for others. Produce sees to itself.
+async fn in_its_place(context: &RequestContext, request: &ApiRequest) {
+    let verifying = &context.connection.verifying;
+    let producer = match request {
+        ApiRequest::Produce(_) => return,
+        ApiRequest::AddPartitionsToTxn(request) if context.version < 4 => {
+            request.v3_and_below_producer_id
+        }
+        ApiRequest::AddOffsetsToTxn(request) => request.producer_id,
+        ApiRequest::TxnOffsetCommit(request) => request.producer_id,
+        ApiRequest::EndTxn(request) => request.producer_id,
+        _ => return verifying.all().await,
+    };
+    verifying.of(ProducerId(producer.0)).await;
 }
 
 /// The answer that `build` makes. A large one is not kept while it waits for its turn: it is made

@@ -26,7 +26,7 @@ use crate::raw::ops::topic_name;
 /// Stands for the first offset of a log in ListOffsets.
 const EARLIEST: i64 = -2;
 /// How long a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A topic that clients use.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use gateway::boot::{BootConfig, Outside, Running};
 use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
@@ -23,6 +24,7 @@ use super::disk::{Disk, DiskRates, Hook};
 use super::executor::{NodeId, World};
 use super::groups::Ledger;
 use super::history::History;
+use super::http;
 use super::net::{Network, Server};
 use super::peers::OtherBroker;
 use super::plan::{Mode, Plan};
@@ -56,6 +58,7 @@ pub(crate) struct Instance {
     pub(crate) node: NodeId,
     pub(crate) disk: Arc<Disk>,
     pub(crate) running: Arc<Running>,
+    admin: Router,
     pub(crate) env: Env,
     pub(crate) stop: CancellationToken,
 }
@@ -94,6 +97,7 @@ impl Instance {
             number: self.number,
             env: self.env.clone(),
             broker: self.running.broker.clone(),
+            admin: self.admin.clone(),
             stop: self.stop.clone(),
         }
     }
@@ -258,6 +262,7 @@ impl Cluster {
             number: booting.number,
             node: booting.node,
             disk: booting.disk,
+            admin: http::router(&booting.env, &running),
             running: Arc::new(running),
             env: booting.env,
             stop: CancellationToken::new(),

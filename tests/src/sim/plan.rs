@@ -142,6 +142,8 @@ pub(crate) struct Plan {
     pub(crate) txn_partitions: u32,
     /// `transaction.timeout.ms`.
     pub(crate) txn_timeout_ms: i32,
+    /// Transactional ids have a past: their epochs are nearly used up.
+    pub(crate) late_epochs: bool,
     /// What topics keep, but that of transactions; `None`: everything.
     pub(crate) retention: Option<RetentionRules>,
     /// `log.retention.check.interval.ms`.
@@ -248,6 +250,8 @@ impl Plan {
             txns: rng.u32(3..=20) * if is(Theme::Twins) { 3 } else { 1 },
             txn_partitions: rng.u32(1..=3),
             txn_timeout_ms: [200, 1_000, 5_000][rng.usize(0..3)],
+            // Every kind of plan, one in four.
+            late_epochs: (seed / THEMES.len() as u64) % 4 == 1 && !is(Theme::OsFlush),
             retention: (!is(Theme::OsFlush) && rng.u8(0..3) == 0).then(|| retention(&mut rng)),
             retain_ms: [20, 100, 500][rng.usize(0..3)],
             compaction: None,

@@ -1,5 +1,6 @@
 //! A transactional id as people and tools are shown it.
 
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 
 use super::{Groups, Owed, TopicPartitions, TxnEntry, TxnState};
@@ -36,7 +37,9 @@ pub fn shown(entry: &TxnEntry) -> Shown {
         groups: entry.groups.clone(),
     };
     // Nothing new begins behind the gate: what the slot has besides is over.
-    if let Some(owed) = entry.owed.first() {
+    if let Some(owed) = entry.owed.first()
+        && !planted(Fault::OwedNotShown)
+    {
         shown.pid = owed.producer_id;
         shown.epoch = owed.marker_epoch;
         shown.state = TxnState::prepare(owed.commit);

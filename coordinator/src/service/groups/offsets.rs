@@ -14,7 +14,6 @@ use uuid::Uuid;
 use super::files::GroupFiles;
 use super::housekeeping::Housekeeper;
 use super::loader::Loader;
-use super::slots::Phase;
 use super::writers::{OffsetCounters, WriteQueue, Writer};
 use super::{CellState, Groups, Pending};
 use crate::machine::group::classic::{Caller, ClassicState, Effects};
@@ -141,9 +140,8 @@ impl Offsets {
         slots: Vec<(u32, OwnerEpoch)>,
     ) -> Self {
         let queue = Arc::clone(&groups.shared.writes);
-        for (slot, _) in &slots {
-            groups.shared.slots.set(*slot, Phase::Loading);
-        }
+        let assigned = slots.iter().map(|(slot, _)| *slot);
+        groups.shared.slots.begin(assigned);
         let counters = Arc::new(OffsetCounters::default());
         let writer = Writer {
             env: env.clone(),

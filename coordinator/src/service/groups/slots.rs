@@ -1,6 +1,7 @@
 //! Which group slots this process can answer for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
@@ -19,15 +20,26 @@ pub(super) enum Phase {
     Lost,
 }
 
-/// The slots. Without any, groups have no files, and every slot can be answered for.
+/// The slots. Where groups have no files every slot can be answered for; where they have, one that
+/// this process did not begin with is another's, whatever it is assigned since.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     phases: RwLock<BTreeMap<u32, Phase>>,
+    /// Whether groups have files.
+    filed: AtomicBool,
     /// Damaged files under hashed names, which do not tell their group. At most one a file.
     untold: RwLock<BTreeSet<String>>,
 }
 
 impl Slots {
+    /// Groups have files, in these slots.
+    pub(super) fn begin(&self, slots: impl Iterator<Item = u32>) {
+        self.filed.store(true, Ordering::Relaxed);
+        for slot in slots {
+            self.set(slot, Phase::Loading);
+        }
+    }
+
     pub(super) fn set(&self, slot: u32, phase: Phase) {
         let mut phases = self.phases.write();
         // What is lost stays lost.
@@ -42,7 +54,7 @@ impl Slots {
         match phases.get(&slot) {
             Some(Phase::Ready) => Ok(()),
             Some(Phase::Loading) => Err(GroupError::CoordinatorLoading),
-            None if phases.is_empty() => Ok(()),
+            None if !self.filed.load(Ordering::Relaxed) => Ok(()),
             Some(Phase::Lost) | None => Err(GroupError::NotCoordinator),
         }
     }

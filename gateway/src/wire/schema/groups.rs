@@ -142,7 +142,7 @@ pub(super) static CONSUMER_GROUP_HEARTBEAT: Message = Message {
         tags: &[],
     },
 };
-const OWNED_PARTITIONS: Struct = Struct {
+pub(super) const OWNED_PARTITIONS: Struct = Struct {
     fields: &[
         always(UUID),                // topic_id
         always(Kind::Array(&INT32)), // partitions

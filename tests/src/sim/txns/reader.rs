@@ -15,7 +15,7 @@ use super::super::clients::{Client, ReadBatch, Target, read_batches};
 use super::super::history::{Place, RecordId};
 use super::super::net::{Connection, Duty};
 use super::super::reader::{contiguous, fetch_request};
-use super::{TxnLedger, name};
+use super::{TxnLedger, name, shown};
 use crate::raw::ops::topic_name;
 
 /// Offsets that are not decided yet.
@@ -85,6 +85,10 @@ impl CommittedReader {
             let id = u32::try_from(world.index(usize::try_from(self.ids).unwrap_or(1))).ok()?;
             let least = self.ledger.committed_offset(id);
             look(&self.client, &self.ledger, connection, &self.on, id, least).await?;
+        }
+        if world.chance(20) {
+            let id = u32::try_from(world.index(usize::try_from(self.ids).unwrap_or(1))).ok()?;
+            shown::compare(&self.client, &self.ledger, connection, id).await;
         }
         let newest = |place: Place| {
             let net = &self.client.net;
