@@ -403,6 +403,10 @@ impl Clock for Telling {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a thread that waits for a lock is what is tested"
+)]
 async fn a_fence_that_is_published_before_a_batch_is_ordered_refuses_it() {
     let store = store().await;
     let (asked, is_asked) = std::sync::mpsc::sync_channel(1);

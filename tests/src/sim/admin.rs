@@ -2,14 +2,16 @@
 
 use gateway::api::{ApiRequest, ApiResponse};
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::{CreateTopicsRequest, DeleteTopicsRequest};
+use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use super::clients::{Client, init_producer_id};
 use super::net::Connection;
+use super::txns;
 use crate::raw::ops::topic_name;
 
 /// Requests for producer ids in flight.
