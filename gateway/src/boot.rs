@@ -3,9 +3,10 @@
 //! Up: volume, claims of the node, index, shards of the store, producer ids, partitions. Down: the
 //! reverse, after requests were drained.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use admin_api::TxnViews;
 use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
 use coordinator::service::fences::{FenceFiles, Fences};
 use coordinator::service::groups::{GroupFiles, Groups, Offsets};
@@ -17,12 +18,15 @@ use store_adapter::ids::{BrokerId, ShardId};
 use store_adapter::journal::{
     FlushPolicy, IndexStore, JournalConfig, JournalCounters, JournalStore, SledIndex,
 };
+use store_adapter::kv::{KvConfig, KvStore};
 use store_adapter::local::{Host, IdentityFile, LocalIdentity, ProcHost};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
+use store_adapter::strict::{StrictConfig, StrictStore};
 use store_adapter::volume::{Reserve, SpaceWatch, Volume, VolumeError};
 
+use crate::admin::Transactions;
 use crate::broker::{
     Advertised, Broker, BrokerConfig, BrokerParts, NoPeers, NodeCatalogue, NodeSnapshots, Peers,
     report_opened,
@@ -37,17 +41,34 @@ use crate::txns::{self, NodeHomes, QueuePasses, start_passes};
 pub enum StoreKind {
     /// The journal on the volume.
     Sled,
+    /// sled databases on the volume.
+    Kv {
+        /// The directory that the volume's root is.
+        root: PathBuf,
+    },
     /// Nowhere: they end with the process.
     Memory,
+    /// Nowhere, and by the rules of the worst store there may be.
+    Strict {
+        /// The outcome of every so-manieth group stays unknown; 0: of none.
+        uncertain_every: u64,
+    },
 }
 
 impl StoreKind {
-    /// The scheme of its URL.
-    pub fn scheme(&self) -> &'static str {
+    /// What metrics call it.
+    pub fn label(&self) -> &'static str {
         match self {
             Self::Sled => "sled",
+            Self::Kv { .. } => "sled-kv",
             Self::Memory => "memory",
+            Self::Strict { .. } => "strict",
         }
+    }
+
+    /// Whether what it keeps ends with the process.
+    pub fn is_volatile(&self) -> bool {
+        matches!(self, Self::Memory | Self::Strict { .. })
     }
 }
 
@@ -169,8 +190,26 @@ impl Running {
         let peers = Arc::clone(&outside.peers);
         // First of all: it refuses a double start, which the index would only wait for.
         let node = start_node(&env, outside, &config).await?;
-        let store: Arc<dyn LogStore> = match config.store {
+        let store: Arc<dyn LogStore> = match &config.store {
             StoreKind::Memory => Arc::new(MemoryStore::new()),
+            StoreKind::Strict { uncertain_every } => {
+                let strict = StrictConfig {
+                    uncertain_every: *uncertain_every,
+                    ..StrictConfig::default()
+                };
+                Arc::new(StrictStore::new(env.clone(), strict))
+            }
+            StoreKind::Kv { root } => {
+                let kv = KvConfig {
+                    broker: config.broker_id,
+                    flush: config.flush,
+                    queue_bytes: config.journal_queue_bytes,
+                    space: config.space.clone(),
+                    reserve: config.reserve,
+                    ..KvConfig::default()
+                };
+                Arc::new(KvStore::new(env.clone(), volume, root.clone(), kv))
+            }
             StoreKind::Sled => {
                 let journal = JournalConfig {
                     broker: config.broker_id,
@@ -259,6 +298,7 @@ impl Running {
             catalogue: Arc::new(NodeCatalogue(node.clone())),
             store,
             snapshots: Arc::new(NodeSnapshots(node.clone())),
+            volume: node.volume(),
         };
         let broker = Broker::start(parts).await;
         passes.markers.bind(&broker);
@@ -269,6 +309,12 @@ impl Running {
             history,
             holds,
         })
+    }
+
+    /// What the admin surface sees of transactions, and does about them.
+    pub fn txn_views(&self, env: &Env) -> Arc<dyn TxnViews> {
+        let volume = self.node.volume();
+        Transactions::new(env, &self.broker, volume, &self.history, &self.holds)
     }
 
     /// Whether a later process owns what this one owned.

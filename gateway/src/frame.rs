@@ -2,9 +2,10 @@
 //!
 //! A frame is a 4-byte length and that many bytes. Own framing, because three things happen
 //! between the length and the body: the limit of its api is checked, its bytes are taken out of
-//! the budget that all connections share, and only then memory grows, as bytes arrive. A length
-//! that is only claimed costs nothing: a frame that stops arriving gives the bytes that it has
-//! not received back to the budget until it goes on.
+//! the budget that all connections share ([`ByteBudget`]), and only then memory grows, as bytes
+//! arrive. A length that is only claimed costs nothing: a frame that stops arriving gives the room
+//! that it has not filled back, and from then on takes it bit by bit, as bytes come. A frame that
+//! stays away while others wait for the room that it holds is given up.
 //!
 //! Idle connections hold no buffer.
 
@@ -12,15 +13,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use store_adapter::runtime::Clock;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::byte_budget::{ByteBudget, Permit};
 use crate::wire::header::{self, PEEK_LEN, Peek};
 
-/// Bytes per permit of the budget.
-const UNIT: usize = 1024;
 /// Smallest buffer for a read.
 const READ_MIN: usize = 4 * 1024;
 /// Largest buffer for a frame that has not begun.
@@ -28,11 +27,13 @@ const READ_AHEAD_MAX: usize = 256 * 1024;
 /// Largest buffer that is reserved for an admitted frame before its bytes have arrived. What is
 /// reserved and not received is no memory in use.
 const WHOLE_MAX: usize = 4 * 1024 * 1024;
-/// Frames with no more than this missing are not watched for stalling.
+/// A frame must bring so many bytes, or its end, in a [`STALL_WINDOW`]. One that did not gets room
+/// for so many at a time.
 const STALL_MIN: usize = 64 * 1024;
-/// A frame must bring [`STALL_MIN`] bytes in this time, or gives back what it has not received.
+/// After so long without enough of it a frame has stalled.
 const STALL_WINDOW: Duration = Duration::from_secs(2);
-/// How long a frame that goes on waits for the room that it gave back; then its connection closes.
+/// How long a frame that goes on waits for room, and how long others wait for the room of one that
+/// does not; then its connection closes.
 const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 const LENGTH_LEN: usize = 4;
 
@@ -56,45 +57,12 @@ pub enum FrameError {
     /// The frame stalled, gave room back, and got none again in time.
     #[error("no room for the rest of a frame that stalled")]
     NoRoom,
+    /// The frame stalled, and others waited for the room of what had come of it.
+    #[error("a frame stalled, and others wait for its room")]
+    Stalled,
     /// The socket failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-}
-
-/// The bytes that requests of all connections may hold in memory.
-#[derive(Debug, Clone)]
-pub struct ByteBudget {
-    units: Arc<Semaphore>,
-    total: usize,
-}
-
-impl ByteBudget {
-    /// A budget of `bytes`, at least one unit of 1 KiB.
-    pub fn new(bytes: usize) -> Self {
-        let total = (bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS);
-        Self {
-            units: Arc::new(Semaphore::new(total)),
-            total,
-        }
-    }
-
-    /// Bytes that are taken.
-    pub fn taken(&self) -> usize {
-        (self.total - self.units.available_permits().min(self.total)) * UNIT
-    }
-
-    /// What a frame of `len` bytes takes. One that is larger than the whole budget takes all.
-    fn units(&self, len: usize) -> u32 {
-        let units = len.div_ceil(UNIT).clamp(1, self.total);
-        u32::try_from(units).unwrap_or(u32::MAX)
-    }
-
-    /// Waits, in the order of asking, until there is room for `len` bytes.
-    async fn take(&self, len: usize) -> io::Result<OwnedSemaphorePermit> {
-        let units = Arc::clone(&self.units);
-        let permit = units.acquire_many_owned(self.units(len)).await;
-        permit.map_err(|_| io::Error::other("the budget is closed"))
-    }
 }
 
 /// A complete frame.
@@ -105,7 +73,7 @@ pub struct Frame {
     /// Header and body, without the length.
     pub bytes: Bytes,
     /// Its bytes in the budget.
-    pub permit: OwnedSemaphorePermit,
+    pub permit: Permit,
 }
 
 /// Reads frames from one connection.
@@ -147,7 +115,7 @@ impl FrameReader {
         if self.buffer.is_empty() {
             // The old buffer may be pinned by requests; a fresh one is made when bytes are there.
             self.buffer = BytesMut::new();
-            return Ok(self.fill(LENGTH_LEN).await? > 0);
+            return Ok(self.fill(LENGTH_LEN, usize::MAX).await? > 0);
         }
         Ok(true)
     }
@@ -158,7 +126,7 @@ impl FrameReader {
     /// See [`FrameError`]. The connection is of no use afterwards.
     pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         while self.buffer.len() < LENGTH_LEN {
-            if self.fill(LENGTH_LEN).await? == 0 {
+            if self.fill(LENGTH_LEN, usize::MAX).await? == 0 {
                 if self.buffer.is_empty() {
                     return Ok(None);
                 }
@@ -198,7 +166,7 @@ impl FrameReader {
         };
         check(self.frame_max)?;
         while self.buffer.len() < LENGTH_LEN + PEEK_LEN {
-            if self.fill(LENGTH_LEN + PEEK_LEN).await? == 0 {
+            if self.fill(LENGTH_LEN + PEEK_LEN, usize::MAX).await? == 0 {
                 return Err(FrameError::Truncated);
             }
         }
@@ -208,67 +176,76 @@ impl FrameReader {
     }
 
     /// Reads until `end` bytes are in the buffer.
-    async fn body(
-        &mut self,
-        end: usize,
-        mut permit: OwnedSemaphorePermit,
-    ) -> Result<OwnedSemaphorePermit, FrameError> {
+    async fn body(&mut self, end: usize, mut permit: Permit) -> Result<Permit, FrameError> {
+        // How many bytes the permit is for.
+        let mut admitted = end;
         while self.buffer.len() < end {
-            if end - self.buffer.len() > STALL_MIN {
-                permit = self.window(end, permit).await?;
-            } else if self.fill(end).await? == 0 {
+            if self.buffer.len() >= admitted {
+                admitted = end.min(self.buffer.len() + STALL_MIN);
+                permit = self.room(permit, admitted).await?;
+            }
+            if !self.window(admitted, end).await? {
+                permit.give_back(self.buffer.len());
+                self.goes_on(&permit).await?;
+                admitted = self.buffer.len();
+            }
+        }
+        Ok(permit)
+    }
+
+    /// Reads up to `admitted` bytes of `end`, for one stall window at most. Whether enough came.
+    async fn window(&mut self, admitted: usize, end: usize) -> Result<bool, FrameError> {
+        let start = self.buffer.len();
+        let mut timer = self.clock.sleep(STALL_WINDOW);
+        while self.buffer.len() < admitted {
+            let most = if admitted < end {
+                admitted - self.buffer.len()
+            } else {
+                usize::MAX
+            };
+            let filled = tokio::select! {
+                biased;
+                filled = self.fill(end, most) => filled?,
+                () = &mut timer => return Ok(self.buffer.len() - start >= STALL_MIN),
+            };
+            if filled == 0 {
                 return Err(FrameError::Truncated);
             }
         }
-        Ok(permit)
+        Ok(true)
     }
 
-    /// Reads for one stall window at most.
-    async fn window(
-        &mut self,
-        end: usize,
-        mut permit: OwnedSemaphorePermit,
-    ) -> Result<OwnedSemaphorePermit, FrameError> {
-        let start = self.buffer.len();
-        let mut timer = self.clock.sleep(STALL_WINDOW);
-        while self.buffer.len() < end {
-            let filled = tokio::select! {
-                biased;
-                filled = self.fill(end) => Some(filled?),
-                () = &mut timer => None,
-            };
-            match filled {
-                Some(0) => return Err(FrameError::Truncated),
-                Some(_) => {}
-                None if self.buffer.len() - start >= STALL_MIN => break,
-                None => {
-                    let whole = permit.num_permits();
-                    let missing = (end - self.buffer.len()) / UNIT;
-                    drop(permit.split(missing.min(whole)));
-                    self.half.readable().await?;
-                    let back = (whole - permit.num_permits()) * UNIT;
-                    // Bounded: frames that stalled hold what they received, and if each waited for
-                    // the others nothing would ever come free.
-                    let room = tokio::select! {
-                        biased;
-                        room = self.budget.take(back) => room?,
-                        () = self.clock.sleep(ROOM_PATIENCE) => return Err(FrameError::NoRoom),
-                    };
-                    permit.merge(room);
-                    break;
-                }
+    /// Waits for more of a frame that stalled, unless others wait for what it holds.
+    async fn goes_on(&self, permit: &Permit) -> Result<(), FrameError> {
+        if permit.is_empty() {
+            return Ok(self.half.readable().await?);
+        }
+        tokio::select! {
+            biased;
+            readable = self.half.readable() => Ok(readable?),
+            () = self.budget.contended(permit, &self.clock, ROOM_PATIENCE) => {
+                Err(FrameError::Stalled)
             }
         }
-        Ok(permit)
     }
 
-    /// Reads once, with room up to `end` bytes where that many may be reserved. 0 is the end of
-    /// the stream. May be dropped: nothing is lost.
-    async fn fill(&mut self, end: usize) -> io::Result<usize> {
+    /// Room for `len` bytes of a frame that goes on. Bounded: frames that stalled hold what they
+    /// received, and if each waited for the others nothing would ever come free.
+    async fn room(&self, permit: Permit, len: usize) -> Result<Permit, FrameError> {
+        tokio::select! {
+            biased;
+            room = self.budget.grow(permit, len) => Ok(room?),
+            () = self.clock.sleep(ROOM_PATIENCE) => Err(FrameError::NoRoom),
+        }
+    }
+
+    /// Reads once, at most `most` bytes, with room up to `end` bytes where that many may be
+    /// reserved. 0 is the end of the stream. May be dropped: nothing is lost.
+    async fn fill(&mut self, end: usize, most: usize) -> io::Result<usize> {
         loop {
             self.half.readable().await?;
             self.make_room(end);
-            match self.half.try_read_buf(&mut self.buffer) {
+            match self.half.try_read_buf(&mut (&mut self.buffer).limit(most)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // Readiness is a hint. An idle connection must not hold the room made for it.
                     if self.buffer.is_empty() {
@@ -292,7 +269,9 @@ impl FrameReader {
             // all of that is copied.
             0 if self.expected > READ_AHEAD_MAX => READ_MIN,
             0 if end <= LENGTH_LEN + PEEK_LEN => self.expected.max(READ_MIN),
-            _ => end.max(READ_MIN).min(WHOLE_MAX.max(2 * len)),
+            // Once: what grows step by step is copied, and held twice meanwhile.
+            _ if len >= WHOLE_MAX => end,
+            _ => end.max(READ_MIN).min(WHOLE_MAX),
         };
         let mut larger = BytesMut::with_capacity(target);
         larger.extend_from_slice(&self.buffer);

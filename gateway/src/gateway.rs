@@ -18,13 +18,13 @@ use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::volume::{MemoryVolume, PosixVolume, SpaceWatch, Volume, VolumeError};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Health, HealthParts, Transactions};
+use crate::admin::{self, Health, HealthParts};
 use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
 use crate::broker::{Advertised, Broker, NoPeers};
+use crate::byte_budget::ByteBudget;
 use crate::config::{Config, ConfigError, ListenerConfig, Origin, Settings};
 use crate::connection::Shared;
-use crate::frame::ByteBudget;
 use crate::metrics::{Metrics, Sources};
 use crate::server::{Listener, Server};
 use crate::stack;
@@ -148,7 +148,8 @@ impl Builder {
 
     /// Keeps the files that brokers share on `volume` instead of in the data directory: for a
     /// volume that is no directory, or that counts, delays or fails what is done to it. With
-    /// `store` `memory:` it is not used.
+    /// `store` `memory:` or `strict:` it is not used; with `layout=kv` sled opens its files in the
+    /// data directory itself.
     pub fn volume(self, volume: Arc<dyn Volume>) -> Self {
         Self {
             volume: Some(volume),
@@ -203,12 +204,13 @@ impl Gateway {
         let running = boot(&starting, &config, &outside, listeners, &journal).await?;
         let metrics = Arc::new(Metrics::new(&Sources {
             durability: config.durability(),
-            store: config.store.scheme(),
+            store: config.store.label(),
             produce_classified: Arc::clone(running.broker.produce_classified()),
             offsets: Arc::clone(running.broker.offsets().counters()),
             history: Arc::clone(running.history.counters()),
             syncs: Arc::clone(space.syncs()),
             store_refusals: Arc::clone(running.broker.store_refusals()),
+            compactions: Arc::clone(running.broker.compactions()),
             journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
         }));
         let shared = Shared {
@@ -324,11 +326,9 @@ fn admin_parts(
     running: &Running,
     health: &Arc<Health>,
 ) -> admin_api::Parts {
-    let volume = running.node.volume();
-    let (history, holds) = (&running.history, &running.holds);
     admin_api::Parts {
         views: Arc::<Health>::clone(health),
-        txns: Transactions::new(env, &running.broker, volume, history, holds),
+        txns: running.txn_views(env),
         token: config.admin_token.clone(),
         faults: config.enable_faults,
     }
@@ -384,7 +384,7 @@ fn outside(
     config: &Config,
     volume: Option<Arc<dyn Volume>>,
 ) -> Result<Outside, VolumeError> {
-    if config.store == StoreKind::Memory {
+    if config.store.is_volatile() {
         // Topics that outlived their records would show logs that lost everything.
         return Ok(Outside {
             volume: Arc::new(MemoryVolume::new()),

@@ -6,6 +6,7 @@ pub mod answer_budget;
 pub mod api;
 pub mod boot;
 pub mod broker;
+pub mod byte_budget;
 pub mod config;
 pub mod connection;
 pub mod error_code;
@@ -22,6 +23,7 @@ pub mod stack;
 mod starting;
 pub mod topic_config;
 pub mod txns;
+pub mod verifying;
 pub mod wire;
 
 pub use crate::gateway::{Addresses, Gateway, StartError};

@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::ConnectionContext;
 use crate::connection::{self, Activity, Eviction, Shared};
 use crate::stack::Stack;
+use crate::verifying::Verifying;
 
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -264,6 +265,7 @@ fn open(
         peer: Some(peer),
         listener,
         software: OnceLock::new(),
+        verifying: Verifying::default(),
     });
     let (reader, writer) = connection::tasks(
         stream,

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::keys::{ConfigType, TopicKey, Use};
 use crate::broker::TopicError;
+use crate::partition::CompactionRules;
 use crate::partition::validate::TopicRules;
 
 pub use self::keys::TOPIC_KEYS;
+pub use self::served::millionths;
 
 /// What a client wants of one config.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +47,17 @@ pub fn rules(
                 "Invalid value {value} for configuration {name}: {why}"
             ))
         })?;
+    }
+    let CompactionRules {
+        min_lag_ms,
+        max_lag_ms,
+        ..
+    } = rules.compaction;
+    if min_lag_ms > max_lag_ms {
+        return Err(TopicError::InvalidConfig(format!(
+            "conflict topic config setting min.compaction.lag.ms ({min_lag_ms}) > \
+             max.compaction.lag.ms ({max_lag_ms})"
+        )));
     }
     Ok(rules)
 }

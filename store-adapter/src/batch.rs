@@ -14,6 +14,7 @@ const CRC_START: usize = 21;
 const ATTRIBUTE_TIMESTAMP_TYPE: i16 = 0x08;
 const ATTRIBUTE_TRANSACTIONAL: i16 = 0x10;
 const ATTRIBUTE_CONTROL: i16 = 0x20;
+const ATTRIBUTE_DELETE_HORIZON: i16 = 0x40;
 
 /// Why bytes are not one whole v2 batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +46,7 @@ pub struct BatchHeader {
     pub magic: i8,
     /// CRC-32C of everything from the attributes on.
     pub crc: u32,
-    /// Bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control.
+    /// Bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon.
     pub attributes: i16,
     /// Last offset minus base offset.
     pub last_offset_delta: i32,
@@ -135,9 +136,32 @@ impl BatchHeader {
         self.attributes & ATTRIBUTE_CONTROL != 0
     }
 
+    /// Whether a record of the batch has a timestamp of at least `timestamp_ms`.
+    pub fn reaches(&self, timestamp_ms: i64) -> bool {
+        self.records_count > 0 && self.max_timestamp >= timestamp_ms
+    }
+
     /// Whether timestamps were set by the log (LogAppendTime).
     pub fn is_log_append_time(&self) -> bool {
         self.attributes & ATTRIBUTE_TIMESTAMP_TYPE != 0
+    }
+
+    /// When the tombstones of the batch, or the marker that it is, may go, ms: compaction saw them
+    /// so long before that every reader had `delete.retention.ms` from then on. It stands in place
+    /// of the base timestamp, from which the records' timestamps count on.
+    pub fn delete_horizon(&self) -> Option<i64> {
+        (self.attributes & ATTRIBUTE_DELETE_HORIZON != 0).then_some(self.base_timestamp)
+    }
+
+    /// The attributes with a delete horizon.
+    pub(crate) fn attributes_with_horizon(&self) -> i16 {
+        self.attributes | ATTRIBUTE_DELETE_HORIZON
+    }
+
+    /// The attributes of a batch without records.
+    pub(crate) fn attributes_without_records(&self) -> i16 {
+        let kept = ATTRIBUTE_TIMESTAMP_TYPE | ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL;
+        self.attributes & kept
     }
 
     /// Bytes of the whole batch, header included; `None` when the length field is not sane.

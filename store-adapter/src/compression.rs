@@ -5,7 +5,7 @@
 //! gigabytes. What the writers of Kafka's clients make is understood: several gzip members or zstd
 //! frames, one lz4 frame, and both forms of snappy (a raw block, or the framing of `snappy-java`).
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 
@@ -20,6 +20,10 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 26;
 /// Begins the records of a batch that `snappy-java` wrote; two version numbers follow.
 const SNAPPY_JAVA_MAGIC: &[u8] = b"\x82SNAPPY\0";
 const SNAPPY_JAVA_HEADER_LEN: usize = 16;
+/// Bytes of one block of snappy that is written.
+const SNAPPY_BLOCK: usize = 32 << 10;
+/// The level at which zstd packs.
+const ZSTD_LEVEL: i32 = 3;
 /// A copy of 64 bytes takes three: no block of snappy unpacks to more than this many times itself.
 const SNAPPY_RATIO_MAX: usize = 32;
 
@@ -57,6 +61,42 @@ pub fn unpack(header: &BatchHeader, records: &Bytes, max: usize) -> Result<Bytes
         }
         codec => Err(UnpackError::UnknownCodec(codec)),
     }
+}
+
+/// Records packed by a codec, at the default level of Kafka's producer.
+pub(crate) fn pack(codec: u8, records: Bytes) -> Result<Bytes, UnpackError> {
+    let packed = match codec {
+        0 => return Ok(records),
+        1 => {
+            let level = flate2::Compression::default();
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+            encoder.write_all(&records).map_err(damaged)?;
+            encoder.finish().map_err(damaged)?
+        }
+        2 => pack_snappy(&records)?,
+        3 => {
+            let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            encoder.write_all(&records).map_err(damaged)?;
+            encoder.finish().map_err(|error| damaged(error.into()))?
+        }
+        4 => zstd::encode_all(&records[..], ZSTD_LEVEL).map_err(damaged)?,
+        codec => return Err(UnpackError::UnknownCodec(codec)),
+    };
+    Ok(Bytes::from(packed))
+}
+
+/// In the framing of `snappy-java`, which every client reads.
+fn pack_snappy(records: &[u8]) -> Result<Vec<u8>, UnpackError> {
+    let mut packed = SNAPPY_JAVA_MAGIC.to_vec();
+    packed.extend([0, 0, 0, 1, 0, 0, 0, 1]);
+    for block in records.chunks(SNAPPY_BLOCK) {
+        let block = snap::raw::Encoder::new().compress_vec(block);
+        let block = block.map_err(|error| UnpackError::Damaged(error.to_string()))?;
+        let len = u32::try_from(block.len()).unwrap_or(u32::MAX);
+        packed.extend(len.to_be_bytes());
+        packed.extend(block);
+    }
+    Ok(packed)
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -113,8 +153,6 @@ fn snappy_block(block: &[u8], unpacked: &mut Vec<u8>, max: usize) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -193,6 +231,16 @@ mod tests {
         }
         let plain = Bytes::from(plain());
         assert_eq!(unpack(&header(0), &plain, 1).unwrap(), plain);
+    }
+
+    #[test]
+    fn what_is_packed_here_comes_back() {
+        for codec in 0..5_u8 {
+            let packed = pack(codec, Bytes::from(plain())).unwrap();
+            assert!(codec == 0 || packed.len() < plain().len(), "codec {codec}");
+            let unpacked = unpack(&header(codec.into()), &packed, UNPACKED_MAX).unwrap();
+            assert_eq!(&unpacked[..], &plain()[..], "codec {codec}");
+        }
     }
 
     #[test]

@@ -16,6 +16,10 @@ pub enum Fault {
     SnapshotUnchecked,
     /// A directory is not fsynced after a file appeared in it.
     DirectoryNotSynced,
+    /// Who shares a directory's sync does not wait for it.
+    SyncNotAwaited,
+    /// A file whose name may be used again is unlinked without an intent.
+    RemovalNotAnnounced,
     /// Recovery publishes a tail that it read but did not fdatasync.
     TailNotSynced,
     /// Producer ids of a block are handed out before the block's end is durable.
@@ -44,19 +48,29 @@ pub enum Fault {
     OwedDropped,
     /// The next transaction of an id begins before other brokers have ended the last one.
     GateLeftOut,
+    /// Inspection shows a change of a transactional id before it is durable.
+    DraftShown,
+    /// Inspection shows a slot that is not read yet as if it were empty.
+    UnreadShown,
+    /// Inspection shows a transaction as ended that other brokers have not ended yet.
+    OwedNotShown,
+    /// Compaction keeps what it should leave out, and leaves out the newest record of a key.
+    NewestNotKept,
     /// A read that a trim has overtaken is answered without the aborted transactions below.
     AbortedTrimmed,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 27] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
         Fault::NoSecondSweep,
         Fault::SnapshotUnchecked,
         Fault::DirectoryNotSynced,
+        Fault::SyncNotAwaited,
+        Fault::RemovalNotAnnounced,
         Fault::TailNotSynced,
         Fault::BlockBeforeDurable,
         Fault::OffsetBeforeDurable,
@@ -71,6 +85,10 @@ impl Fault {
         Fault::FenceJudgesMarkers,
         Fault::OwedDropped,
         Fault::GateLeftOut,
+        Fault::DraftShown,
+        Fault::UnreadShown,
+        Fault::OwedNotShown,
+        Fault::NewestNotKept,
         Fault::AbortedTrimmed,
     ];
 }

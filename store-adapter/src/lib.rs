@@ -5,8 +5,8 @@
 //! - [`runtime`]: clock, randomness, tasks and threads.
 //! - [`local`]: this host and process, and the cluster id that a data directory remembers.
 //! - [`batch`]: the checked view of a v2 record batch; [`blob`] finds it in a request,
-//!   [`records`] walks what is in it, [`compression`] unpacks it, [`control`] writes and reads
-//!   markers.
+//!   [`records`] walks what is in it, [`compression`] unpacks it, [`rebuild`] leaves records out,
+//!   [`control`] writes and reads markers.
 //!
 //! A store knows bytes and offsets; it has never heard of transactions or groups.
 
@@ -19,11 +19,15 @@ pub mod control;
 pub mod fault;
 pub mod ids;
 pub mod journal;
+#[cfg(feature = "sled")]
+pub mod kv;
 pub mod local;
 pub mod memory;
+pub mod rebuild;
 pub mod records;
 pub mod runtime;
 #[cfg(test)]
 mod samples;
 pub mod store;
+pub mod strict;
 pub mod volume;

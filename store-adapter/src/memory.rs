@@ -11,10 +11,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::batch::BatchHeader;
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
+use crate::rebuild::filler;
 use crate::store::{
-    Append, AtomicScope, Bounds, Caps, Commit, Durability, LogInfo, LogState, LogStore, Op, Piece,
-    ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
+    Append, AtomicScope, Bounds, Caps, Commit, Durability, Left, LogInfo, LogState, LogStore, Op,
+    Piece, Rewrite, Rewritten, ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
 };
 
 /// Largest batch that [`MemoryStore::new`] takes, bytes.
@@ -251,8 +253,7 @@ impl MemoryStore {
         let shared = self.shared.lock();
         let log = self.log(&shared, id)?;
         let found = log.batches.iter().find(|batch| {
-            crate::batch::BatchHeader::read(&batch.bytes)
-                .is_ok_and(|header| header.max_timestamp >= timestamp_ms)
+            BatchHeader::read(&batch.bytes).is_ok_and(|header| header.reaches(timestamp_ms))
         });
         Ok(found.cloned())
     }
@@ -265,7 +266,7 @@ impl MemoryStore {
             if !pieces.is_empty() && bytes >= min_bytes {
                 break;
             }
-            let time = crate::batch::BatchHeader::read(&batch.bytes).map(|h| h.max_timestamp);
+            let time = BatchHeader::read(&batch.bytes).map(|h| h.max_timestamp);
             pieces.push(Piece {
                 base: batch.base_offset.max(from),
                 last: batch.last_offset,
@@ -275,6 +276,49 @@ impl MemoryStore {
             bytes += batch.bytes.len() as u64;
         }
         Ok(pieces)
+    }
+
+    fn sift(&self, rewrite: &Rewrite) -> Result<Rewritten, StoreError> {
+        let mut shared = self.shared.lock();
+        self.log(&shared, rewrite.log)?;
+        let log = shared
+            .logs
+            .get_mut(&rewrite.log)
+            .ok_or(StoreError::NotFound)?;
+        if log.epoch != Some(rewrite.epoch) {
+            return Err(StoreError::Fenced);
+        }
+        let end = log.bounds.borrow().end;
+        let mut report = Rewritten {
+            upto: rewrite.upto.min(end),
+            ..Rewritten::default()
+        };
+        let mut gone = None;
+        for mut batch in std::mem::take(&mut log.batches) {
+            if batch.last_offset >= rewrite.upto {
+                log.batches.extend(gone.take());
+                log.batches.push_back(batch);
+                continue;
+            }
+            report.bytes_before += batch.bytes.len() as u64;
+            match rewrite.sieve.sift(&batch) {
+                Left::Whole => {}
+                Left::Batch(bytes) => batch.bytes = bytes,
+                Left::Nothing => {
+                    // Something has to answer for the last offset.
+                    if let Ok(header) = BatchHeader::read(&batch.bytes) {
+                        batch.bytes = filler(&header);
+                    }
+                    gone = Some(batch);
+                    continue;
+                }
+            }
+            gone = None;
+            report.bytes_after += batch.bytes.len() as u64;
+            log.batches.push_back(batch);
+        }
+        log.batches.extend(gone);
+        Ok(report)
     }
 
     fn open(&self, shard: ShardId, owner: OwnerEpoch) -> Result<ShardInfo, StoreError> {
@@ -343,6 +387,7 @@ impl LogStore for MemoryStore {
             max_append: self.max_append,
             durability: Durability::Memory,
             shared: true,
+            reads_lag: false,
         }
     }
 
@@ -409,6 +454,14 @@ impl LogStore for MemoryStore {
             bytes: log.batches.iter().map(|b| b.bytes.len() as u64).sum(),
             from: log.bounds.borrow().start,
         })
+    }
+
+    fn settled(&self, id: LogId) -> Option<i64> {
+        self.bounds(id).map(|bounds| bounds.end)
+    }
+
+    fn rewrite(&self, rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
+        ready(self.sift(&rewrite))
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

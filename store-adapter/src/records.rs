@@ -2,13 +2,16 @@
 //! compressed batch are unpacked first (`compression`). Checks what Kafka's `DefaultRecord` checks
 //! when it reads a record.
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::batch::{BatchHeader, HEADER_LEN};
 use crate::compression::{UNPACKED_MAX, unpack};
 
 /// Fewest bytes of a record: length, attributes, two deltas, two lengths, header count.
 const RECORD_MIN: usize = 7;
+
+/// Most bytes of a varint of 64 bits.
+const VARLONG_MAX: usize = 10;
 
 /// What is wrong with a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -62,9 +65,31 @@ pub struct Record<'a> {
     pub value: Option<&'a [u8]>,
     headers_count: i32,
     headers: &'a [u8],
+    /// Timestamp minus the batch's base timestamp.
+    timestamp_delta: i64,
+    /// The whole record, its length included.
+    whole: &'a [u8],
+    /// Everything behind the timestamp.
+    rest: &'a [u8],
 }
 
 impl<'a> Record<'a> {
+    /// Appends the record as it stands in its batch, but for a timestamp that counts from a base
+    /// `earlier` ms before the batch's own.
+    pub(crate) fn put(&self, earlier: i64, out: &mut BytesMut) {
+        if earlier == 0 {
+            out.put_slice(self.whole);
+            return;
+        }
+        let mut timestamp = BytesMut::with_capacity(VARLONG_MAX);
+        put_varlong(self.timestamp_delta.wrapping_add(earlier), &mut timestamp);
+        let len = 1 + timestamp.len() + self.rest.len();
+        put_varlong(i64::try_from(len).unwrap_or(i64::MAX), out);
+        out.put_u8(0); // attributes: no bit is used
+        out.put_slice(&timestamp);
+        out.put_slice(self.rest);
+    }
+
     /// The headers in order, duplicates included: key and value. Keys are bytes as sent.
     pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
         let mut input = Input(self.headers);
@@ -116,11 +141,15 @@ impl<'a> Records<'a> {
     }
 
     fn record(&mut self) -> Result<Record<'a>, RecordFault> {
+        let before = self.input.0;
         let length = self.input.varint()?;
         let length = usize::try_from(length).map_err(|_| RecordFault::Length)?;
         let mut input = Input(self.input.take(length).map_err(|_| RecordFault::Length)?);
+        let whole = before.len() - self.input.0.len();
+        let whole = before.get(..whole).unwrap_or_default();
         input.take(1)?; // attributes: no bit is used
         let timestamp_delta = input.varlong()?;
+        let rest = input.0;
         let offset_delta = input.varint()?;
         let key = input.nullable()?;
         let value = input.nullable()?;
@@ -139,6 +168,9 @@ impl<'a> Records<'a> {
             value,
             headers_count,
             headers,
+            timestamp_delta,
+            whole,
+            rest,
         })
     }
 
@@ -202,6 +234,16 @@ pub fn first_at_or_after(batch: &Bytes, timestamp_ms: i64) -> Option<(i64, i64)>
         .base_offset
         .saturating_add(i64::from(found.offset_delta));
     Some((offset, found.timestamp))
+}
+
+/// A zigzag varint of 64 bits, which those of 32 are too.
+fn put_varlong(value: i64, out: &mut BytesMut) {
+    let mut zigzag = (value << 1).cast_unsigned() ^ (value >> 63).cast_unsigned();
+    while zigzag >= 0x80 {
+        out.put_u8(zigzag.to_le_bytes()[0] | 0x80);
+        zigzag >>= 7;
+    }
+    out.put_u8(zigzag.to_le_bytes()[0]);
 }
 
 /// What is left of the bytes.

@@ -17,6 +17,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -127,6 +128,10 @@ pub struct Caps {
     pub durability: Durability,
     /// Whether several brokers may open the store.
     pub shared: bool,
+    /// Whether [`LogStore::read`] and [`LogStore::read_within`] may be answered by a replica that
+    /// is behind: with fewer batches than are committed, or none, and never with others. Asked
+    /// again, it has caught up with what was committed when it was asked before.
+    pub reads_lag: bool,
 }
 
 /// One append. Its base offset must be `expect_end`.
@@ -269,6 +274,50 @@ pub struct Piece {
     pub max_timestamp: i64,
 }
 
+/// What compaction leaves of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Left {
+    /// All of it.
+    Whole,
+    /// Nothing: the next batch that is left answers for its offsets.
+    Nothing,
+    /// This batch in its place, of the same base and last offset.
+    Batch(Bytes),
+}
+
+/// Decides what is left of the batches of one log. The answer depends on nothing but the batch: a
+/// store may ask twice, and in any order.
+pub trait Sieve: Send + Sync + Debug + 'static {
+    /// What is left of `batch`.
+    fn sift(&self, batch: &StoredBatch) -> Left;
+}
+
+/// A log whose settled batches are to be sifted.
+#[derive(Debug, Clone)]
+pub struct Rewrite {
+    /// The log.
+    pub log: LogId,
+    /// The epoch under which the caller acquired the log.
+    pub epoch: LeaderEpoch,
+    /// Batches that end at or behind it stay as they are.
+    pub upto: i64,
+    /// Whether what is being written is closed first, so that all below `upto` is settled.
+    pub seal: bool,
+    /// What is left of a batch.
+    pub sieve: Arc<dyn Sieve>,
+}
+
+/// How far sifting came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rewritten {
+    /// All below it was sifted.
+    pub upto: i64,
+    /// Bytes of the sifted batches before.
+    pub bytes_before: u64,
+    /// Bytes of what is left of them.
+    pub bytes_after: u64,
+}
+
 /// A shard that was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardInfo {
@@ -323,8 +372,9 @@ pub trait LogStore: Send + Sync + Debug + 'static {
     ) -> StoreFuture<'_, Vec<StoredBatch>>;
 
     /// Whole batches from the one that holds `from`, below `upto`, until `max_bytes` are reached;
-    /// the first one even when it is larger. Empty when `from` is at or behind `upto` or the end.
-    /// `from` beyond the durable end, or below the start, is [`StoreError::OutOfRange`].
+    /// the first one even when it is larger. Empty when `from` is at or behind `upto` or the end;
+    /// see [`Caps::reads_lag`]. `from` beyond the durable end, or below the start, is
+    /// [`StoreError::OutOfRange`].
     fn read(
         &self,
         id: LogId,
@@ -347,6 +397,26 @@ pub trait LogStore: Send + Sync + Debug + 'static {
     /// What is known without I/O of the bytes that the log takes. `None` when the log is not open
     /// here.
     fn size(&self, id: LogId) -> Option<Size>;
+
+    /// Behind the last batch that [`LogStore::rewrite`] may change without closing something first,
+    /// without I/O. `None` when the log is not open here, or the store rewrites nothing.
+    fn settled(&self, _id: LogId) -> Option<i64> {
+        None
+    }
+
+    /// Replaces batches by what a sieve leaves of them, in order of offset, part by part. A part is
+    /// replaced as a whole and durably, under readers and under a crash: what is read is the old
+    /// one or the new one, and offsets stay what they were. A read from an offset that is gone
+    /// finds the next batch that is left; the last batch of a part, and the last one below
+    /// [`Rewrite::upto`], stay without records if none is left of them. Where something failed in
+    /// the middle, the answer says how far it came.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] when the log is another's; nothing was changed then or later.
+    fn rewrite(&self, _rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
+        let unsupported = StoreError::Unsupported("compaction");
+        Box::pin(std::future::ready(Err(unsupported)))
+    }
 
     /// Start and durable end, without I/O. `None` when the log is not open here.
     fn bounds(&self, id: LogId) -> Option<Bounds>;

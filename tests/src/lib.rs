@@ -1,6 +1,8 @@
 //! The kit of the black-box suites.
 
 pub mod bench;
+pub mod cuts;
+pub mod differential;
 pub mod flights;
 pub mod gatewayproc;
 pub mod groups;

@@ -6,14 +6,14 @@ use std::time::Duration;
 use coordinator::service::groups::GroupConfig;
 use coordinator::service::txns::TxnConfig;
 use gateway::boot::{BootConfig, NamedListener, StoreKind};
-use gateway::broker::{Advertised, BrokerConfig};
+use gateway::broker::{Advertised, BrokerConfig, CleanerConfig};
 use gateway::partition::validate::TopicRules;
 use store_adapter::ids::BrokerId;
 use store_adapter::journal::FlushPolicy;
 use store_adapter::volume::Reserve;
 
 /// The journal in one shard, fsynced, with small answers and the periods of the defaults. Topics
-/// are not made by being named.
+/// are not made by being named, and nothing is compacted.
 pub fn config() -> BootConfig {
     BootConfig {
         broker_id: BrokerId(0),
@@ -44,6 +44,11 @@ pub fn config() -> BootConfig {
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),
             retention_check_interval: Duration::from_mins(5),
+            cleaner: CleanerConfig {
+                enable: false,
+                backoff: Duration::from_secs(15),
+                dedupe_bytes: 1 << 20,
+            },
             topic_defaults: TopicRules::default(),
             groups: GroupConfig::default(),
             txns: TxnConfig::default(),
@@ -52,6 +57,7 @@ pub fn config() -> BootConfig {
             txn_expire_interval: Duration::from_hours(1),
             txn_reconcile_interval: Duration::from_secs(10),
             txn_poll_interval: Duration::from_secs(2),
+            log_dir: "/data".to_owned(),
             settings: Arc::default(),
         },
     }

@@ -153,6 +153,16 @@ mod planted {
     }
 
     #[test]
+    fn sync_not_awaited() {
+        is_found(Fault::SyncNotAwaited);
+    }
+
+    #[test]
+    fn removal_not_announced() {
+        is_found(Fault::RemovalNotAnnounced);
+    }
+
+    #[test]
     fn tail_not_synced() {
         is_found(Fault::TailNotSynced);
     }
@@ -208,6 +218,11 @@ mod planted {
     }
 
     #[test]
+    fn newest_not_kept() {
+        is_found(Fault::NewestNotKept);
+    }
+
+    #[test]
     fn gate_left_out() {
         is_found(Fault::GateLeftOut);
     }
@@ -215,5 +230,20 @@ mod planted {
     #[test]
     fn aborted_trimmed() {
         is_found(Fault::AbortedTrimmed);
+    }
+
+    #[test]
+    fn draft_shown() {
+        is_found(Fault::DraftShown);
+    }
+
+    #[test]
+    fn unread_shown() {
+        is_found(Fault::UnreadShown);
+    }
+
+    #[test]
+    fn owed_not_shown() {
+        is_found(Fault::OwedNotShown);
     }
 }

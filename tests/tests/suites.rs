@@ -3,7 +3,9 @@
 //! Needs `scripts/setup-clients.sh` and `--features clients`; what is missing fails. What has to
 //! pass, and what is left out and why, is listed in `tests/src/suites`.
 
-use tests::suites::{Suite, franz_go, kafka_python, librdkafka, quixstreams, rust_rdkafka};
+use tests::suites::{
+    Suite, franz_go, kafka_python, kafka_tools, librdkafka, platformatic, quixstreams, rust_rdkafka,
+};
 
 #[expect(clippy::print_stdout, reason = "for who reads the log")]
 fn check(suite: Suite) -> anyhow::Result<()> {
@@ -11,6 +13,16 @@ fn check(suite: Suite) -> anyhow::Result<()> {
     let (client, passed) = (suite.client, outcome.passed.len());
     println!("{client} {}: {passed} passed", suite.version);
     Ok(())
+}
+
+#[test]
+fn kafka_tools() -> anyhow::Result<()> {
+    check(kafka_tools::SUITE)
+}
+
+#[test]
+fn platformatic() -> anyhow::Result<()> {
+    check(platformatic::SUITE)
 }
 
 #[test]

@@ -213,7 +213,10 @@ fn things_appear_only_where_they_may() {
         (
             "sled",
             &["sled::"],
-            &["store-adapter/src/journal/sled_index"],
+            &[
+                "store-adapter/src/journal/sled_index",
+                "store-adapter/src/kv/db",
+            ],
         ),
         (
             "sockets",

@@ -13,24 +13,26 @@ use coordinator::machine::txn::{
 };
 use coordinator::volume::format::{Extra, MarkerQueueFile, TopicPartitionsEntry, encode};
 use coordinator::volume::layout::Place;
+use futures_util::FutureExt;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{BootConfig, Outside, Running};
 use gateway::broker::{BrokerConfig, NewTopic, NoPeers};
 use gateway::partition::{Isolation, Partition};
-use kafka_protocol::messages::TransactionalId;
+use gateway::verifying::Verifying;
+use kafka_protocol::messages::{EndTxnRequest, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
 use store_adapter::control::EndTxnMarker;
 use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use store_adapter::journal::MemoryIndex;
 use store_adapter::local::{FixedHost, MemoryIdentity};
-use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::runtime::{BoxFuture, Clock, Env};
 use store_adapter::volume::memory::{Step, StepFault, StepHook, StepOutcome};
 use store_adapter::volume::{MemoryVolume, Volume, VolumePath};
 use tests::lone;
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::ops;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// How the volume of one process behaves.
 #[derive(Debug, Default)]
@@ -48,6 +50,8 @@ struct Steps {
     died: Notify,
     /// Steps on files of fences.
     fences: AtomicU32,
+    /// Steps below this wait.
+    stalled: watch::Sender<Option<String>>,
 }
 
 impl StepHook for Steps {
@@ -73,7 +77,38 @@ impl StepHook for Steps {
         if path.contains("producer_fences") && step.op.changes() {
             self.fences.fetch_add(1, Ordering::SeqCst);
         }
-        Box::pin(std::future::ready(outcome))
+        let (mut stalled, path) = (self.stalled.subscribe(), path.to_owned());
+        Box::pin(async move {
+            let goes_on = |below: &Option<String>| {
+                below
+                    .as_ref()
+                    .is_none_or(|below| !path.contains(below.as_str()))
+            };
+            // One that is never released waits for ever.
+            drop(stalled.wait_for(goes_on).await);
+            outcome
+        })
+    }
+}
+
+/// A clock by which nobody gives a coordinator up.
+#[derive(Debug)]
+struct Patient(Arc<dyn Clock>);
+
+impl Clock for Patient {
+    fn wall_ms(&self) -> i64 {
+        self.0.wall_ms()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        if duration == Duration::from_millis(100) {
+            return Box::pin(std::future::pending());
+        }
+        self.0.sleep(duration)
     }
 }
 
@@ -108,6 +143,15 @@ impl Site {
     }
 
     async fn start_on(&self, steps: Steps, change: impl FnOnce(&mut BrokerConfig)) -> Process {
+        self.start_in(Env::real(), steps, change).await
+    }
+
+    async fn start_in(
+        &self,
+        env: Env,
+        steps: Steps,
+        change: impl FnOnce(&mut BrokerConfig),
+    ) -> Process {
         let pid = self.processes.fetch_add(1, Ordering::SeqCst) + 1;
         let steps = Arc::new(steps);
         let host = FixedHost {
@@ -127,7 +171,7 @@ impl Site {
         };
         let mut config = config();
         change(&mut config.broker);
-        let running = Running::start(Env::real(), outside, config).await.unwrap();
+        let running = Running::start(env, outside, config).await.unwrap();
         let process = Process { running, steps };
         process
             .until(|p| p.running.broker.txns().slots_loading() == 0)
@@ -246,8 +290,20 @@ impl Process {
         version: i16,
         id: Option<&str>,
         topic: &str,
-        (session, sequence): (Session, i32),
+        batch: (Session, i32),
     ) -> (i16, i64) {
+        let context = context(version);
+        produced(self.order(&context, id, topic, batch).await).await
+    }
+
+    /// The first stage of a request with a batch of one record.
+    async fn order(
+        &self,
+        context: &RequestContext,
+        id: Option<&str>,
+        topic: &str,
+        (session, sequence): (Session, i32),
+    ) -> Staged<ApiResponse> {
         let spec = BatchSpec {
             producer_id: session.pid.0,
             producer_epoch: session.epoch.0,
@@ -260,16 +316,20 @@ impl Process {
         let own = |id: &str| TransactionalId(StrBytes::from_string(id.to_owned()));
         request.transactional_id = id.map(own);
         let request = ApiRequest::Produce(Box::new(request));
-        let staged = self.running.broker.call(&context(version), request).await;
-        let Staged::Later(answer) = staged else {
-            panic!("{staged:?}");
-        };
-        let ApiResponse::Produce(response) = answer.await else {
-            panic!("another answer");
-        };
-        let partition = &response.responses[0].partition_responses[0];
-        (partition.error_code, partition.base_offset)
+        self.running.broker.call(context, request).await
     }
+}
+
+/// Code and base offset of the one batch of a request.
+async fn produced(staged: Staged<ApiResponse>) -> (i16, i64) {
+    let Staged::Later(answer) = staged else {
+        panic!("{staged:?}");
+    };
+    let ApiResponse::Produce(response) = answer.await else {
+        panic!("another answer");
+    };
+    let partition = &response.responses[0].partition_responses[0];
+    (partition.error_code, partition.base_offset)
 }
 
 fn context(version: i16) -> RequestContext {
@@ -279,6 +339,7 @@ fn context(version: i16) -> RequestContext {
             peer: None,
             listener: 0,
             software: OnceLock::new(),
+            verifying: Verifying::default(),
         }),
         version,
         client_id: None,
@@ -411,6 +472,59 @@ async fn from_v12_on_a_first_batch_adds_its_partition() {
     );
     assert_eq!(ends(&a), (3, 2));
     one.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_that_waits_for_its_coordinator_holds_no_other_up() {
+    let site = Site::new();
+    let mut env = Env::real();
+    env.clock = Arc::new(Patient(env.clock));
+    let one = site.start_in(env, Steps::default(), |_| {}).await;
+    let led = one.create("a").await;
+    let (slow, other) = (one.init("slow").await, one.init("other").await);
+    let (slow, other) = (slow.unwrap(), other.unwrap());
+    let slot = |id: &str| one.running.broker.txns().slot_of(id);
+    assert_ne!(slot("slow"), slot("other"));
+    let area = format!("owners/txn-slot-{}/", slot("slow"));
+    one.steps.stalled.send_replace(Some(area));
+    let on = context(12);
+    let first = one.order(&on, Some("slow"), "a", (slow, 0)).await;
+    // Others pass, on the same connection.
+    let passes = one.order(&on, Some("other"), "a", (other, 0)).await;
+    assert_eq!(produced(passes).await, (0, 0));
+    // Its own producer does not, nor does what has no place beside transactions.
+    let mut second = Box::pin(one.order(&on, Some("slow"), "a", (slow, 1)));
+    assert!((&mut second).now_or_never().is_none());
+    let mut plain = Box::pin(one.order(&on, None, "a", (session(-1, -1), -1)));
+    assert!((&mut plain).now_or_never().is_none());
+    let metadata = ApiRequest::Metadata(Box::default());
+    let mut metadata = Box::pin(one.running.broker.call(&on, metadata));
+    assert!((&mut metadata).now_or_never().is_none());
+    let other_ends = ApiRequest::EndTxn(Box::new(
+        EndTxnRequest::default()
+            .with_transactional_id(TransactionalId(StrBytes::from_static_str("other")))
+            .with_producer_id(other.pid.0.into())
+            .with_producer_epoch(other.epoch.0)
+            .with_committed(true),
+    ));
+    let on_v5 = RequestContext {
+        version: 5,
+        ..on.clone()
+    };
+    let Staged::Later(ended) = one.running.broker.call(&on_v5, other_ends).await else {
+        panic!("ended at once");
+    };
+    let ApiResponse::EndTxn(ended) = ended.await else {
+        panic!("another answer");
+    };
+    assert_eq!(ended.error_code, 0);
+    assert_eq!(markers(&led).await, [(1, true, Some(1))]);
+
+    one.steps.stalled.send_replace(None);
+    assert_eq!(produced(first).await, (0, 2));
+    assert_eq!(produced(second.await).await, (0, 3));
+    assert_eq!(produced(plain.await).await, (0, 4));
+    assert!(matches!(metadata.await, Staged::Now(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! Transactional ids and their past.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator::machine::txn::{Client, TopicPartitions as Partitions, TxnEntry, TxnState, shown};
 use coordinator::service::txns::{SlotGap, SlotState};
@@ -237,13 +237,17 @@ fn next(entry: &TxnEntry, now_ms: i64) -> Next {
 }
 
 fn etag(entry: &TxnEntry) -> String {
+    // Partitions and groups are added within a millisecond, too.
+    let partitions: usize = entry.partitions.values().map(BTreeSet::len).sum();
     format!(
-        "\"{}-{}-{}-{}-{}-{}\"",
+        "\"{}-{}-{}-{}-{}-{}-{}-{}\"",
         entry.pid.0,
         entry.epoch.0,
         entry.txn_seq,
         entry.state.name(),
         entry.last_update_ms,
+        partitions,
+        entry.groups.len(),
         entry.owed.len()
     )
 }

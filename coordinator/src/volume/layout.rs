@@ -95,7 +95,7 @@ impl Place {
             Self::Broker(id) => below(BROKERS_DIR, id.name() + JSON),
             Self::ProducerIds(id) => below(PRODUCER_IDS_DIR, id.name() + JSON),
             Self::TopicDeleted(id) => below(DELETED_DIR, id.to_string() + JSON),
-            Self::GroupOffsets(group) => offsets_dir().join(&offsets_name(group)),
+            Self::GroupOffsets(group) => offsets_path(group, 0),
             Self::TxnSlot(slot) => below(TXN_DIR, format!("slot-{slot}{JSON}")),
             Self::TxnSlotPrevious(slot) => below(TXN_DIR, format!("slot-{slot}{PREVIOUS}")),
             Self::ProducerFences(id) => below(FENCES_DIR, format!("from-{}{JSON}", id.name())),
@@ -268,27 +268,36 @@ const OFFSETS_PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').rem
 /// quarantine copy still have room for what tells them apart.
 const OFFSETS_NAME_MAX: usize = 200;
 
-/// The name of the file of a group: percent-encoded; one that is too long keeps its beginning and
-/// ends in the hash that chooses its slot and one that tells it apart.
-fn offsets_name(group: &str) -> String {
+/// Names that the file of a group may have. It has the first one; a further one only where a crash
+/// fell into the removal of the file under the names before.
+pub const OFFSETS_NAMES: u32 = 16;
+
+/// Where the file of a group lies under its name of this number.
+pub fn offsets_path(group: &str, number: u32) -> VolumePath {
+    offsets_dir().join(&offsets_name(group, number))
+}
+
+/// The name of the file of a group: percent-encoded; one that is too long, or not the first, keeps
+/// its beginning and ends in the hash that chooses its slot and one that tells it apart.
+fn offsets_name(group: &str, number: u32) -> String {
     let mut name: String = utf8_percent_encode(group, OFFSETS_PLAIN).collect();
     // Tickets and probes of the owned-file primitive begin so, and are removed.
     if name.starts_with("t-") {
         name.replace_range(..1, "%74");
     }
-    if name.len() + JSON.len() > OFFSETS_NAME_MAX {
-        let bytes = group.as_bytes();
-        let hashes = format!("~{:08x}{:032x}", fnv1a32(bytes), fnv1a128(bytes));
+    if number > 0 || name.len() + JSON.len() > OFFSETS_NAME_MAX {
+        let mut bytes = group.as_bytes().to_vec();
+        let slot = fnv1a32(&bytes);
+        if number > 0 {
+            // No group has this byte.
+            bytes.push(0xff);
+            bytes.extend(number.to_be_bytes());
+        }
+        let hashes = format!("~{slot:08x}{:032x}", fnv1a128(&bytes));
         name.truncate(OFFSETS_NAME_MAX - JSON.len() - hashes.len());
         name += &hashes;
     }
     name + JSON
-}
-
-/// Whether the name of a group's file holds hashes in place of the whole group.
-pub fn is_hashed(group: &str) -> bool {
-    // No shorter group can reach the longest name.
-    group.len() > OFFSETS_NAME_MAX / 4 && offsets_name(group).contains('~')
 }
 
 /// What the name of a group's file tells.
@@ -308,7 +317,7 @@ pub fn offsets_group(name: &str) -> Option<OffsetsName> {
         return u32::from_str_radix(slot, 16).ok().map(OffsetsName::Hashed);
     }
     let group = percent_decode_str(stem).decode_utf8().ok()?;
-    (offsets_name(&group) == name).then(|| OffsetsName::Group(group.into_owned()))
+    (offsets_name(&group, 0) == name).then(|| OffsetsName::Group(group.into_owned()))
 }
 
 /// FNV-1a, 128 bits.
@@ -500,12 +509,20 @@ mod tests {
 
     #[test]
     fn long_groups_are_hashed_and_told_apart() {
-        let long = |last: char| offsets_name(&format!("{}{last}", "\u{e9}".repeat(300)));
+        let long = |last: char| offsets_name(&format!("{}{last}", "\u{e9}".repeat(300)), 0);
         assert_eq!(long('a').len(), 200);
         assert_ne!(long('a'), long('b'));
         let group = format!("{}a", "\u{e9}".repeat(300));
         let slot = OffsetsName::Hashed(fnv1a32(group.as_bytes()));
         assert_eq!(offsets_group(&long('a')), Some(slot));
+        let further = offsets_name("g", 1);
+        assert_eq!(
+            further,
+            format!("g~{:08x}", fnv1a32(b"g")) + &further[10..42] + ".json"
+        );
+        assert_ne!(further, offsets_name("g", 2));
+        let slot = OffsetsName::Hashed(fnv1a32(b"g"));
+        assert_eq!(offsets_group(&further), Some(slot));
         for name in [
             "a b.json",
             "%61.json",

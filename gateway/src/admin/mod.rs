@@ -20,7 +20,7 @@ use store_adapter::volume::SpaceWatch;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Broker, Condition};
-use crate::frame::ByteBudget;
+use crate::byte_budget::ByteBudget;
 use crate::metrics::Metrics;
 
 pub(crate) use transactions::Transactions;

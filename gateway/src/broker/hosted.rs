@@ -154,6 +154,14 @@ impl Broker {
         self.catalogue.valid_name(name)
     }
 
+    /// Checks that a topic of this name could be created.
+    ///
+    /// # Errors
+    /// What is wrong with the name, or that there is such a topic.
+    pub(crate) fn check_topic_name(&self, name: &str) -> Result<(), TopicError> {
+        self.catalogue.check(name, 1)
+    }
+
     /// Creates and opens a topic; with `validate_only` only checks. The id of the new topic.
     pub async fn create_topic(
         self: &Arc<Self>,

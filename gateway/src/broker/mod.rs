@@ -3,8 +3,10 @@
 
 mod alter;
 mod catalogue;
+mod compaction;
 mod error;
 mod hosted;
+mod measure;
 mod node;
 mod peers;
 mod placement;
@@ -23,10 +25,12 @@ use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
+use store_adapter::volume::Volume;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{Catalogue, CatalogueTopic};
+pub use compaction::CleanerConfig;
 pub use error::{NoTopic, TopicError};
 pub use hosted::{HostedTopic, NewTopic};
 pub use node::{NodeCatalogue, NodeSnapshots};
@@ -37,7 +41,7 @@ use self::hosted::Hosted;
 use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
-use crate::metrics::{ProduceClassified, StoreRefusals};
+use crate::metrics::{Compactions, ProduceClassified, StoreRefusals};
 use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
 
 /// What of the configuration the broker's services use.
@@ -61,6 +65,8 @@ pub struct BrokerConfig {
     pub producer_id_check_interval: std::time::Duration,
     /// `log.retention.check.interval.ms`.
     pub retention_check_interval: std::time::Duration,
+    /// `log.cleaner.*`.
+    pub cleaner: CleanerConfig,
     /// Rules of topics that set none of their own.
     pub topic_defaults: crate::partition::validate::TopicRules,
     /// Groups.
@@ -77,6 +83,8 @@ pub struct BrokerConfig {
     pub txn_reconcile_interval: std::time::Duration,
     /// `transaction.poll.interval.ms`.
     pub txn_poll_interval: std::time::Duration,
+    /// Where records are, for people: the directory, or `memory:`.
+    pub log_dir: String,
     /// Every key as it was given, for DescribeConfigs.
     pub settings: Arc<crate::config::Settings>,
 }
@@ -121,6 +129,8 @@ pub struct BrokerParts {
     pub fences: Fences,
     /// Snapshot files.
     pub snapshots: Arc<dyn SnapshotFiles>,
+    /// What all of it is on. Its futures are awaited in io tasks only.
+    pub volume: Arc<dyn Volume>,
 }
 
 /// A running broker.
@@ -139,12 +149,14 @@ pub struct Broker {
     coordinators: Coordinators,
     fences: Fences,
     snapshots: Arc<dyn SnapshotFiles>,
+    volume: Arc<dyn Volume>,
     sessions: Mutex<FetchSessions>,
     answers: AnswerBudget,
     hosted: Hosted,
     stopping: CancellationToken,
     classified: Arc<ProduceClassified>,
     refusals: Arc<StoreRefusals>,
+    compactions: Arc<Compactions>,
     /// Told when something closed that may be opened again.
     repair: Arc<Notify>,
 }
@@ -179,16 +191,19 @@ impl Broker {
             coordinators: Coordinators::new(parts.txns, parts.peers),
             fences: parts.fences,
             snapshots: parts.snapshots,
+            volume: parts.volume,
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
             classified: Arc::default(),
             refusals: Arc::default(),
+            compactions: Arc::default(),
             repair: Arc::default(),
         });
         broker.host_catalogue().await;
         broker.start_following();
         broker.start_expiry();
         broker.start_retention();
+        broker.start_compaction();
         broker.start_repair();
         broker
     }
@@ -274,6 +289,11 @@ impl Broker {
     /// What the store refused, by cause.
     pub fn store_refusals(&self) -> &Arc<StoreRefusals> {
         &self.refusals
+    }
+
+    /// What compaction did.
+    pub fn compactions(&self) -> &Arc<Compactions> {
+        &self.compactions
     }
 
     /// Producer ids.

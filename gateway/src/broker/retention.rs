@@ -33,6 +33,9 @@ impl Broker {
     }
 
     async fn retain(&self, topic: &HostedTopic) {
+        if !topic.rules.delete {
+            return;
+        }
         for partition in &topic.partitions {
             if self.stopping.is_cancelled() {
                 return;

@@ -82,7 +82,7 @@ pub(super) struct Sources {
     /// This broker's number (node.id) [default: 0]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     broker_id: Option<String>,
-    /// Where records are kept: sled: or memory: (store) [default: sled:]
+    /// Where records are kept: sled:, sled:?layout=kv, memory: or strict: (store) [default: sled:]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Health, metrics, transactions over HTTP (admin.listen) [default: 127.0.0.1:9644]

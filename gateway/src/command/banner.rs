@@ -21,7 +21,7 @@ pub(super) fn show(config: &Config, addresses: &Addresses) {
         tracing::info!(
             version = VERSION,
             broker = config.broker_id.0,
-            store = config.store.scheme(),
+            store = config.store.label(),
             durability = config.durability(),
             volume = %config.data_dir.display(),
             kafka = addresses.kafka,
@@ -44,13 +44,10 @@ fn text(config: &Config, addresses: &Addresses) -> String {
         "os" => "an acknowledged batch survives the process, not power loss (flush.policy=os)",
         _ => "nothing outlives this process",
     };
-    let place = match config.store {
-        StoreKind::Sled => format!(
-            "{}: in {}",
-            config.store.scheme(),
-            config.data_dir.display()
-        ),
-        StoreKind::Memory => "memory:".to_owned(),
+    let place = match &config.store {
+        StoreKind::Sled => format!("sled: in {}", config.data_dir.display()),
+        StoreKind::Kv { root } => format!("sled:?layout=kv in {}", root.display()),
+        StoreKind::Memory | StoreKind::Strict { .. } => format!("{}:", config.store.label()),
     };
     let mut text = format!(
         "\nfencepost {VERSION}, broker {}\n  store       {place}\n  durability  {durability}\n",

@@ -31,6 +31,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use gateway::config::Config;
 use gateway::{Addresses, Gateway};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use arguments::{Arguments, Command};
@@ -89,6 +90,7 @@ fn serve(config: Config, print_addresses: bool) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    open_as_many_files_as_allowed();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
@@ -98,6 +100,15 @@ fn serve(config: Config, print_addresses: bool) -> ExitCode {
             tracing::error!(%error, "cannot start the workers");
             ExitCode::from(FAILED)
         }
+    }
+}
+
+/// A connection is a file: the soft limit, often 1024, becomes the hard one, as in a JVM.
+fn open_as_many_files_as_allowed() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
     }
 }
 

@@ -10,7 +10,10 @@ pub(super) const PLAINTEXT: &str = "only plaintext listeners are served";
 pub(super) const FAMILIES: &[(&str, &str)] = &[
     ("log.roll.jitter.", "segments have no files of their own"),
     ("log.flush.", "`flush.policy` says when a batch is durable"),
-    ("log.cleaner.", "there is no compaction yet"),
+    (
+        "log.cleaner.",
+        "compaction is one task, slower than the disk and without buffers of its own",
+    ),
     ("log.index.", "the index has no files of Kafka's form"),
     ("log.preallocate", OWN_FILES),
     ("log.segment.delete.", OWN_FILES),

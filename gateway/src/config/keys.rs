@@ -2,6 +2,7 @@
 //!
 //! Kafka's keys keep Kafka's names, and its defaults unless the row says otherwise.
 
+mod compaction;
 mod groups;
 mod lookup;
 mod retention;
@@ -20,6 +21,8 @@ pub enum Kind {
         /// Largest.
         max: i64,
     },
+    /// A number from 0 to 1.
+    Ratio,
     /// `true` or `false`.
     Bool,
     /// Any text.
@@ -35,6 +38,7 @@ impl Kind {
     pub fn allowed(self) -> String {
         match self {
             Self::Int { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Ratio => "a number from 0 to 1".to_owned(),
             Self::Bool => "true or false".to_owned(),
             Self::Text => "text".to_owned(),
             Self::Choice(choices) => choices.join(" or "),
@@ -105,6 +109,7 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
     let tables = [
         KEYS,
         retention::KEYS,
+        compaction::KEYS,
         groups::KEYS,
         txns::KEYS,
         unused::KEYS,
@@ -187,8 +192,10 @@ const KEYS: &[Key] = &[
         "store",
         Kind::Text,
         "sled:",
-        "Where records are kept: `sled:` (journals on the volume, with a sled index) or `memory:` \
-         (nothing outlives the process).",
+        "Where records are kept: `sled:` (journals on the volume, with a sled index), \
+         `sled:?layout=kv` (in sled itself, for small installs), `memory:` (nothing outlives the \
+         process) or `strict:` (the same by the rules of the worst store, for tests). A data \
+         directory keeps the layout that it began with.",
     ),
     used(
         "flush.policy",
@@ -280,12 +287,6 @@ const KEYS: &[Key] = &[
         )
     },
     used(
-        "log.cleanup.policy",
-        Kind::Choice(&["delete"]),
-        "delete",
-        "Compaction is refused until it reclaims.",
-    ),
-    used(
         "compression.type",
         Kind::Choice(&["producer"]),
         "producer",
@@ -339,6 +340,7 @@ const KEYS: &[Key] = &[
         },
         "50331648",
         "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
+         A request of more than half of it counts as half, and there is one such request at a time. \
          -1 is the default here: there is always a limit. (Kafka's default is none.)",
     ),
     used(

@@ -3,6 +3,7 @@
 //! [`keys`] is the one table of keys. A wrong value is an error that says which key, where it came
 //! from and what is allowed; a known key without effect, and an unknown one, are warnings.
 
+mod compaction;
 pub mod docs;
 mod ignored;
 pub mod keys;
@@ -97,6 +98,7 @@ impl Config {
         let millis = |key| settings.number(key).map(Duration::from_millis);
         let (store, data_dir) = store(settings)?;
         let admin_token = admin_token(settings)?;
+        let broker = broker(settings, log_dir(&store, &data_dir))?;
         let index_dir = match settings.get("index.dir").value.as_str() {
             "" => data_dir.join("index"),
             given => PathBuf::from(given),
@@ -119,7 +121,7 @@ impl Config {
                 0 => Reserve::None,
                 bytes => u64::try_from(bytes).map_or(Reserve::Part, Reserve::Bytes),
             },
-            broker: broker(settings)?,
+            broker,
             limits: Limits {
                 connections: settings.number("max.connections")?,
                 connections_per_ip: settings.number("max.connections.per.ip")?,
@@ -143,9 +145,9 @@ impl Config {
     /// outlives the process.
     pub fn durability(&self) -> &'static str {
         match (&self.store, self.flush) {
-            (StoreKind::Memory, _) => "memory",
-            (StoreKind::Sled, FlushPolicy::Fsync) => "fsync",
-            (StoreKind::Sled, FlushPolicy::Os) => "os",
+            (store, _) if store.is_volatile() => "memory",
+            (_, FlushPolicy::Fsync) => "fsync",
+            (_, FlushPolicy::Os) => "os",
         }
     }
 }
@@ -167,8 +169,9 @@ impl Endpoint {
     }
 }
 
-fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
+fn broker(settings: &Settings, log_dir: String) -> Result<BrokerConfig, ConfigError> {
     Ok(BrokerConfig {
+        log_dir,
         settings: Arc::new(retention::shown(settings)?),
         num_partitions: settings.number("num.partitions")?,
         virtual_replicas: settings.number("virtual.replicas")?,
@@ -180,6 +183,7 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
         producer_id_check_interval: Duration::from_millis(
             settings.number("producer.id.expiration.check.interval.ms")?,
         ),
+        cleaner: compaction::cleaner(settings)?,
         topic_defaults: TopicRules {
             max_message_bytes: settings.number("message.max.bytes")?,
             timestamp_type: match settings.get("log.message.timestamp.type").value.as_str() {
@@ -188,9 +192,11 @@ fn broker(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
             },
             timestamp_before_max_ms: settings.number("log.message.timestamp.before.max.ms")?,
             timestamp_after_max_ms: settings.number("log.message.timestamp.after.max.ms")?,
-            compact: false,
+            compact: compaction::has(settings, "compact"),
             unpack: settings.get("validate").value == "full",
+            delete: compaction::has(settings, "delete"),
             retention: retention::rules(settings)?,
+            compaction: compaction::rules(settings)?,
         },
         retention_check_interval: Duration::from_millis(
             settings.number("log.retention.check.interval.ms")?,
@@ -251,21 +257,46 @@ fn store(settings: &Settings) -> Result<(StoreKind, PathBuf), ConfigError> {
     if dirs.is_empty() || dirs.contains(',') {
         return Err(settings.refuse("log.dirs", "one directory"));
     }
-    let data_dir = PathBuf::from(&dirs);
     let url = settings.get("store").value;
-    match url.split_once(':') {
-        Some(("memory", "")) => Ok((StoreKind::Memory, data_dir)),
-        Some(("sled", "")) => Ok((StoreKind::Sled, data_dir)),
-        Some(("sled", path)) => {
-            let path = Path::new(path.strip_prefix("//").unwrap_or(path));
-            if settings.given("log.dirs").is_some() && path != data_dir {
-                let allowed = format!("sled: alone, or sled:{dirs}, which is log.dirs");
-                return Err(settings.refuse("store", allowed));
-            }
-            Ok((StoreKind::Sled, path.to_owned()))
-        }
-        _ => Err(settings.refuse("store", "sled: or memory:")),
+    let refuse = || settings.refuse("store", "sled:, sled:?layout=kv, memory: or strict:");
+    let (scheme, rest) = url.split_once(':').ok_or_else(refuse)?;
+    let (path, option) = match rest.split_once('?') {
+        Some((path, option)) => (path, option.split_once('=').ok_or_else(refuse)?),
+        None => (rest, ("", "")),
+    };
+    let named = Path::new(path.strip_prefix("//").unwrap_or(path));
+    let names_another = !path.is_empty() && named != Path::new(&dirs);
+    if scheme == "sled" && names_another && settings.given("log.dirs").is_some() {
+        let allowed = format!("sled: alone, or sled:{dirs}, which is log.dirs");
+        return Err(settings.refuse("store", allowed));
     }
+    let data_dir = if path.is_empty() {
+        PathBuf::from(dirs)
+    } else {
+        named.to_owned()
+    };
+    let kind = match (scheme, path, option) {
+        ("sled", _, ("", "") | ("layout", "journal")) => StoreKind::Sled,
+        ("sled", _, ("layout", "kv")) => StoreKind::Kv {
+            root: data_dir.clone(),
+        },
+        ("memory", "", ("", "")) => StoreKind::Memory,
+        ("strict", "", ("", "")) => StoreKind::Strict { uncertain_every: 0 },
+        ("strict", "", ("uncertain", every)) => StoreKind::Strict {
+            uncertain_every: every.parse().map_err(|_| refuse())?,
+        },
+        _ => return Err(refuse()),
+    };
+    Ok((kind, data_dir))
+}
+
+/// What clients are told of where the records are.
+fn log_dir(store: &StoreKind, data_dir: &Path) -> String {
+    if *store == StoreKind::Memory {
+        return "memory:".to_owned();
+    }
+    let whole = std::path::absolute(data_dir);
+    whole.as_deref().unwrap_or(data_dir).display().to_string()
 }
 
 /// A budget in bytes; -1 is its default.

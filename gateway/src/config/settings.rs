@@ -222,6 +222,7 @@ fn check(key: &Key, setting: &Setting) -> Result<(), ConfigError> {
         Kind::Int { min, max } => value
             .parse::<i64>()
             .is_ok_and(|number| (min..=max).contains(&number)),
+        Kind::Ratio => crate::topic_config::millionths(value).is_some(),
         Kind::Bool => value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false"),
         Kind::Choice(choices) => choices.contains(&value),
         Kind::Text | Kind::Any => true,

@@ -70,9 +70,41 @@ fn wrong_values_say_which_where_and_what_is_allowed() {
         ("node.id", "", "a whole number from 0 to 8190"),
         ("auto.create.topics.enable", "yes", "true or false"),
         ("flush.policy", "never", "fsync or os"),
-        ("log.cleanup.policy", "compact", "delete"),
-        ("store", "tape:", "sled: or memory:"),
-        ("store", "sled", "sled: or memory:"),
+        (
+            "log.cleanup.policy",
+            "sweep",
+            "delete or compact or compact,delete or delete,compact",
+        ),
+        (
+            "log.cleaner.min.cleanable.ratio",
+            "2",
+            "a number from 0 to 1",
+        ),
+        (
+            "store",
+            "tape:",
+            "sled:, sled:?layout=kv, memory: or strict:",
+        ),
+        (
+            "store",
+            "sled",
+            "sled:, sled:?layout=kv, memory: or strict:",
+        ),
+        (
+            "store",
+            "sled:?layout=heap",
+            "sled:, sled:?layout=kv, memory: or strict:",
+        ),
+        (
+            "store",
+            "memory:here",
+            "sled:, sled:?layout=kv, memory: or strict:",
+        ),
+        (
+            "store",
+            "strict:?uncertain=",
+            "sled:, sled:?layout=kv, memory: or strict:",
+        ),
         ("log.dirs", "/a,/b", "one directory"),
         ("queued.max.request.bytes", "1000", "-1 or at least 1048576"),
         (
@@ -137,6 +169,24 @@ fn the_store_may_name_the_data_directory_but_not_contradict_it() {
         config(&[("flush.policy", "os")]).unwrap().durability(),
         "os"
     );
+}
+
+#[test]
+fn the_store_may_have_an_option() {
+    let store = |url| config(&[("store", url)]).map(|config| (config.store, config.data_dir));
+    let data = PathBuf::from("data");
+    assert_eq!(
+        store("sled:?layout=journal"),
+        Ok((StoreKind::Sled, data.clone()))
+    );
+    let root = PathBuf::from("x");
+    assert_eq!(
+        store("sled:x?layout=kv"),
+        Ok((StoreKind::Kv { root: root.clone() }, root))
+    );
+    let strict = |uncertain_every| StoreKind::Strict { uncertain_every };
+    assert_eq!(store("strict:"), Ok((strict(0), data.clone())));
+    assert_eq!(store("strict:?uncertain=7"), Ok((strict(7), data)));
 }
 
 #[test]

@@ -3,6 +3,10 @@
 use coordinator::machine::group::GroupError;
 use kafka_protocol::error::ResponseError;
 
+/// ConsumerGroupHeartbeat and ConsumerGroupDescribe, as long as `group.version` is 0 and there are
+/// only classic groups.
+pub const NO_CONSUMER_PROTOCOL: ResponseError = ResponseError::UnsupportedVersion;
+
 /// JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups, DeleteGroups, and
 /// whatever else asks a group.
 pub fn group(error: GroupError) -> ResponseError {

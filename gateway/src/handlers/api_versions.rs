@@ -102,6 +102,7 @@ mod tests {
     use super::*;
     use crate::api::ConnectionContext;
     use crate::features::Feature;
+    use crate::verifying::Verifying;
 
     fn context(version: i16) -> RequestContext {
         RequestContext {
@@ -111,6 +112,7 @@ mod tests {
                 peer: None,
                 listener: 0,
                 software: OnceLock::new(),
+                verifying: Verifying::default(),
             }),
             version,
             client_id: None,

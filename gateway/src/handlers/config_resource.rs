@@ -9,8 +9,10 @@ use crate::broker::{Broker, TopicError};
 use crate::error_code;
 use crate::topic_config::{self, ConfigOp};
 
-const TOPIC: i8 = 2;
-const BROKER: i8 = 4;
+/// Topics.
+pub(super) const TOPIC: i8 = 2;
+/// Brokers.
+pub(super) const BROKER: i8 = 4;
 
 /// A resource whose configs are served here.
 #[derive(Debug, Clone, PartialEq, Eq)]

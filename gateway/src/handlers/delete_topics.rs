@@ -95,6 +95,7 @@ async fn one(broker: &Arc<Broker>, name: Option<TopicName>, id: Uuid) -> Deletab
     };
     if let Err(code) = outcome {
         result.error_code = code.code();
+        result.error_message = Some(StrBytes::from_string(code.to_string()));
     }
     result
 }

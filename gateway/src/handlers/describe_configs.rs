@@ -20,7 +20,7 @@ use kafka_protocol::protocol::StrBytes;
 use super::bounded;
 use super::config_resource::{self, Refusal, Resource};
 use crate::api::{ApiResponse, RequestContext, Staged};
-use crate::broker::{Broker, HostedTopic};
+use crate::broker::Broker;
 use crate::config::keys::{self, Effect, Key, Kind};
 use crate::topic_config::TOPIC_KEYS;
 use crate::topic_config::keys::{ConfigType, TopicKey};
@@ -137,7 +137,9 @@ fn describe(broker: &Broker, asked: &Asked) -> Result<Vec<Described>, Refusal> {
                 Refusal::new(ResponseError::UnknownTopicOrPartition, message)
             })?;
             let rows = TOPIC_KEYS.iter();
-            Ok(rows.map(|key| of_topic(broker, &topic, key)).collect())
+            Ok(rows
+                .map(|key| of_topic(broker, &topic.configs, key))
+                .collect())
         }
         Resource::EveryBroker => Ok(Vec::new()),
         Resource::Broker => {
@@ -147,9 +149,22 @@ fn describe(broker: &Broker, asked: &Asked) -> Result<Vec<Described>, Refusal> {
     }
 }
 
-fn of_topic(broker: &Broker, topic: &HostedTopic, key: &TopicKey) -> Described {
+/// Name, value and source, by its code, of every config that a topic with these has.
+pub(super) fn in_force(
+    broker: &Broker,
+    configs: &BTreeMap<String, String>,
+) -> Vec<(&'static str, String, i8)> {
+    let described = TOPIC_KEYS.iter().map(|key| of_topic(broker, configs, key));
+    let in_force = described.filter_map(|one| {
+        let (_, value, source) = one.values.into_iter().next()?;
+        Some((one.name, value, source.code()))
+    });
+    in_force.collect()
+}
+
+fn of_topic(broker: &Broker, configs: &BTreeMap<String, String>, key: &TopicKey) -> Described {
     let mut values = Vec::new();
-    if let Some(value) = topic.configs.get(key.name) {
+    if let Some(value) = configs.get(key.name) {
         values.push((key.name, value.clone(), Source::Topic));
     }
     if let Some(name) = key.broker {
@@ -178,6 +193,7 @@ fn of_broker(broker: &Broker, key: &'static Key) -> Described {
         config_type: match key.kind {
             Kind::Int { max, .. } if max > i64::from(i32::MAX) => ConfigType::Long,
             Kind::Int { .. } => ConfigType::Int,
+            Kind::Ratio => ConfigType::Double,
             Kind::Bool => ConfigType::Boolean,
             Kind::Text | Kind::Choice(_) | Kind::Any => ConfigType::String,
         },

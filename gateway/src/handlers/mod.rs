@@ -6,6 +6,7 @@ mod alter_configs;
 mod alter_partition_reassignments;
 pub mod api_versions;
 mod config_resource;
+mod consumer_groups;
 mod create_partitions;
 mod create_topics;
 mod delete_groups;
@@ -14,6 +15,7 @@ mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
+mod describe_log_dirs;
 mod describe_producers;
 mod describe_topic_partitions;
 mod describe_transactions;
@@ -26,6 +28,7 @@ mod incremental_alter_configs;
 mod init_producer_id;
 mod join_group;
 mod leave_group;
+mod list_config_resources;
 mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
@@ -47,6 +50,7 @@ mod write_txn_markers;
 use std::sync::Arc;
 
 use kafka_protocol::protocol::StrBytes;
+use store_adapter::ids::ProducerId;
 
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
@@ -61,6 +65,7 @@ pub(crate) async fn dispatch(
     context: &RequestContext,
     request: ApiRequest,
 ) -> Staged<ApiResponse> {
+    in_its_place(context, &request).await;
     match request {
         ApiRequest::Produce(request) => produce::handle(broker, context, *request).await,
         ApiRequest::Fetch(request) => fetch::handle(broker, context, *request),
@@ -74,6 +79,8 @@ pub(crate) async fn dispatch(
         ApiRequest::LeaveGroup(request) => leave_group::handle(broker, context, &request),
         ApiRequest::SyncGroup(request) => sync_group::handle(broker, context, &request),
         ApiRequest::DescribeGroups(request) => describe_groups::handle(broker, context, *request),
+        ApiRequest::ConsumerGroupHeartbeat(_) => consumer_groups::heartbeat(),
+        ApiRequest::ConsumerGroupDescribe(request) => consumer_groups::describe(*request),
         ApiRequest::ListGroups(request) => list_groups::handle(broker, context, *request),
         ApiRequest::ApiVersions(request) => {
             let response = api_versions::answer(context, &request, &broker.features());
@@ -103,6 +110,12 @@ pub(crate) async fn dispatch(
             describe_producers::handle(broker, context, *request)
         }
         ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, *request),
+        ApiRequest::DescribeLogDirs(request) => {
+            describe_log_dirs::handle(broker, context, *request)
+        }
+        ApiRequest::ListConfigResources(request) => {
+            list_config_resources::handle(broker, context, *request)
+        }
         ApiRequest::DescribeCluster(request) => describe_cluster::handle(broker, context, &request),
         ApiRequest::DescribeTopicPartitions(request) => {
             describe_topic_partitions::handle(broker, context, *request)
@@ -129,6 +142,23 @@ pub(crate) async fn dispatch(
             list_transactions::handle(broker, context, *request)
         }
     }
+}
+
+/// Waits for what has to be ordered before: what concerns one producer of transactions need not wait
+/// for others. Produce sees to itself.
+async fn in_its_place(context: &RequestContext, request: &ApiRequest) {
+    let verifying = &context.connection.verifying;
+    let producer = match request {
+        ApiRequest::Produce(_) => return,
+        ApiRequest::AddPartitionsToTxn(request) if context.version < 4 => {
+            request.v3_and_below_producer_id
+        }
+        ApiRequest::AddOffsetsToTxn(request) => request.producer_id,
+        ApiRequest::TxnOffsetCommit(request) => request.producer_id,
+        ApiRequest::EndTxn(request) => request.producer_id,
+        _ => return verifying.all().await,
+    };
+    verifying.of(ProducerId(producer.0)).await;
 }
 
 /// The answer that `build` makes. A large one is not kept while it waits for its turn: it is made

@@ -8,13 +8,15 @@
 //! that do not decode and gaps in offset deltas are answered with 87; the same partition twice in
 //! one request is 87 for it and nothing of it is appended.
 //!
-//! The first batch of a transaction on a partition waits for the coordinator in the first stage, at
-//! most 100 ms (KIP-890); no other request waits there.
+//! The first batch of a transaction on a partition waits for the coordinator, at most 100 ms
+//! (KIP-890), and is ordered then. Requests of other producers on the connection go on meanwhile;
+//! everything else that comes behind it waits in its first stage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::produce_response::{
@@ -23,13 +25,17 @@ use kafka_protocol::messages::produce_response::{
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
 use kafka_protocol::protocol::StrBytes;
 use store_adapter::batch::BatchHeader;
+use store_adapter::ids::ProducerId;
+use store_adapter::runtime::BoxFuture;
+use tokio::sync::oneshot;
 
 use crate::api::{ApiResponse, CloseReason, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
 use crate::error_code;
 use crate::partition::validate::{self, ValidateError};
 use crate::partition::{AppendError, Appended, Opening, Partition, Ticket};
-use crate::txns::{self, Candidate, Verification};
+use crate::txns::{self, Candidate, Looked, Question, Verification};
+use crate::verifying::Turn;
 
 /// Where an answer stands: topic and partition within the request.
 type Place = (usize, usize);
@@ -61,56 +67,191 @@ enum Timestamp {
     LogAppend(i64),
 }
 
+/// A request before its batches are ordered.
+struct Unordered {
+    broker: Arc<Broker>,
+    context: RequestContext,
+    request: ProduceRequest,
+    /// What refuses all of it.
+    whole: Option<ResponseError>,
+    hosted: Vec<Result<Arc<HostedTopic>, ResponseError>>,
+    duplicates: BTreeSet<Place>,
+}
+
 /// First stage: verify, validate, classify, queue. Second stage: the commits.
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: ProduceRequest,
 ) -> Staged<ApiResponse> {
-    let acks = request.acks;
-    let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-    let timeout = timeout.max(COMMIT_PATIENCE_MIN);
-    let (whole, transactional) = match judge_whole(&request) {
-        Ok(transactional) => (None, transactional),
-        Err(code) => (Some(code), false),
+    let (whole, producer) = match judge_whole(&request) {
+        Ok(producer) => (None, producer),
+        Err(code) => (Some(code), None),
     };
-    let duplicates = duplicate_partitions(&request.topic_data);
-    let hosted = find_topics(broker, context, &request.topic_data);
-    let verified = if transactional {
-        verify(broker, context, &request, &hosted, &duplicates).await
-    } else {
-        BTreeMap::new()
+    match producer {
+        Some(producer) => context.connection.verifying.of(producer).await,
+        None => context.connection.verifying.all().await,
+    }
+    let unordered = Unordered {
+        broker: broker.clone(),
+        context: context.clone(),
+        whole,
+        hosted: find_topics(broker, context, &request.topic_data),
+        duplicates: duplicate_partitions(&request.topic_data),
+        request,
     };
-    let mut outcomes = Vec::new();
-    for (t, (topic, hosted)) in request.topic_data.iter().zip(&hosted).enumerate() {
-        for (p, data) in topic.partition_data.iter().enumerate() {
-            let outcome = match (whole, hosted) {
-                (Some(code), _) => Outcome::Refused(Refusal::Code(code)),
-                (None, Err(code)) => Outcome::Refused(Refusal::Code(*code)),
-                (None, Ok(_)) if duplicates.contains(&(t, p)) => {
-                    Outcome::Refused(Refusal::Code(ResponseError::InvalidRecord))
+    let Some(producer) = producer else {
+        return unordered.now(&BTreeMap::new());
+    };
+    let (places, candidates) = unordered.candidates();
+    match txns::look(broker, context.version, candidates) {
+        Looked::Known(verified) => unordered.now(&places.into_iter().zip(verified).collect()),
+        // Its connection may be closed for it, and is then closed at once.
+        Looked::Asks(question) if unordered.request.acks == 0 => {
+            let verified = unordered.ask(places, question).await;
+            unordered.now(&verified)
+        }
+        Looked::Asks(question) => unordered.verified(producer, places, question),
+    }
+}
+
+impl Unordered {
+    /// Orders the batches.
+    fn order(&self, verified: &BTreeMap<Place, Verification>) -> Vec<(Place, Outcome)> {
+        let mut outcomes = Vec::new();
+        for (t, (topic, hosted)) in self.request.topic_data.iter().zip(&self.hosted).enumerate() {
+            for (p, data) in topic.partition_data.iter().enumerate() {
+                let refuse = |code| Outcome::Refused(Refusal::Code(code));
+                let outcome = match (self.whole, hosted) {
+                    (Some(code), _) => refuse(code),
+                    (None, Err(code)) => refuse(*code),
+                    (None, Ok(_)) if self.duplicates.contains(&(t, p)) => {
+                        refuse(ResponseError::InvalidRecord)
+                    }
+                    (None, Ok(hosted)) => self.append(hosted, data, verified.get(&(t, p))),
+                };
+                outcomes.push(((t, p), outcome));
+            }
+        }
+        outcomes
+    }
+
+    fn now(self, verified: &BTreeMap<Place, Verification>) -> Staged<ApiResponse> {
+        let outcomes = self.order(verified);
+        if self.request.acks == 0 {
+            return unacknowledged(outcomes, self.context.version);
+        }
+        let answer = Answering::of(&self);
+        Staged::Later(Box::pin(answer.answer(outcomes)))
+    }
+
+    /// Orders the batches when their coordinator has answered: now, or in a task of its own. What
+    /// its client sends behind it, or that it goes away, makes no difference.
+    fn verified(
+        self,
+        producer: ProducerId,
+        places: Vec<Place>,
+        question: Question,
+    ) -> Staged<ApiResponse> {
+        let answer = Answering::of(&self);
+        let runtime = self.broker.env().runtime.clone();
+        let connection = self.context.connection.clone();
+        let mut ordering: BoxFuture<'static, _> = Box::pin(async move {
+            let verified = self.ask(places, question).await;
+            self.order(&verified)
+        });
+        if let Some(outcomes) = (&mut ordering).now_or_never() {
+            return Staged::Later(Box::pin(answer.answer(outcomes)));
+        }
+        let turn = Turn::take(&connection, producer);
+        let (ordered, wait) = oneshot::channel();
+        let task = async move {
+            let outcomes = ordering.await;
+            drop(turn);
+            if ordered.send(outcomes).is_err() {
+                tracing::trace!("nobody waits for these batches any more");
+            }
+        };
+        drop(runtime.spawn("produce-verified", Box::pin(task)));
+        Staged::Later(Box::pin(async move {
+            // Without an outcome nothing is said about what may have been appended.
+            let outcomes = wait.await.unwrap_or_default();
+            answer.answer(outcomes).await
+        }))
+    }
+
+    async fn ask(&self, places: Vec<Place>, question: Question) -> BTreeMap<Place, Verification> {
+        let id = self.request.transactional_id.as_ref();
+        let id = id.map_or("", |id| id.as_str());
+        let verified = question.ask(&self.broker, &self.context, id).await;
+        places.into_iter().zip(verified).collect()
+    }
+
+    /// The batches that may open a transaction on their partition (row 11).
+    fn candidates(&self) -> (Vec<Place>, Vec<Candidate>) {
+        let (mut places, mut candidates) = (Vec::new(), Vec::new());
+        for (t, (topic, hosted)) in self.request.topic_data.iter().zip(&self.hosted).enumerate() {
+            let Ok(hosted) = hosted else { continue };
+            for (p, data) in topic.partition_data.iter().enumerate() {
+                let batch = validate::single_batch(data.records.as_ref(), self.context.version);
+                let batch = batch.ok().filter(validate::Single::is_transactional);
+                let header = batch.and_then(|batch| BatchHeader::read(batch.bytes()).ok());
+                let partition = hosted.any_partition(data.index);
+                if let (Some(header), Some(partition), false) =
+                    (header, partition, self.duplicates.contains(&(t, p)))
+                {
+                    places.push((t, p));
+                    candidates.push(Candidate {
+                        topic: hosted.clone(),
+                        partition: partition.clone(),
+                        header,
+                    });
                 }
-                (None, Ok(hosted)) => {
-                    let verified = verified.get(&(t, p));
-                    append(broker, context, acks, hosted, data, verified)
-                }
-            };
-            outcomes.push(((t, p), outcome));
+            }
+        }
+        (places, candidates)
+    }
+
+    fn append(
+        &self,
+        hosted: &HostedTopic,
+        data: &PartitionProduceData,
+        verified: Option<&Verification>,
+    ) -> Outcome {
+        let version = self.context.version;
+        let refuse = |code| Outcome::Refused(Refusal::Code(code));
+        // One that does not serve now is asked all the same: it remembers what it refused.
+        let Some(partition) = hosted.any_partition(data.index) else {
+            return refuse(ResponseError::UnknownTopicOrPartition);
+        };
+        let records = match validate::single_batch(data.records.as_ref(), version) {
+            Ok(records) => records,
+            Err(error) => return Outcome::Refused(Refusal::Invalid(error, None)),
+        };
+        let opening = match verified.map_or(Ok(Opening::None), Verification::opening) {
+            Ok(opening) => opening,
+            Err(why) => return refuse(error_code::unverified(why, version)),
+        };
+        if !matches!(self.request.acks, -1..=1) {
+            return refuse(ResponseError::InvalidRequiredAcks);
+        }
+        let now_ms = self.broker.env().clock.wall_ms();
+        let admitted = self.context.admitted.clone();
+        match validate::batch(records, &hosted.rules, now_ms) {
+            Ok(valid) => Outcome::Appending {
+                ticket: partition.append_opening(&valid.batch, opening, admitted),
+                timestamp: valid
+                    .log_append_time
+                    .map_or(Timestamp::Create, Timestamp::LogAppend),
+                partition: partition.clone(),
+            },
+            Err(error) => {
+                let has_log_start = error_code::validate_has_log_start(&error);
+                let log_start = has_log_start.then(|| partition.visible().log_start);
+                Outcome::Refused(Refusal::Invalid(error, log_start))
+            }
         }
     }
-    drop(verified);
-    let version = context.version;
-    let broker = broker.clone();
-    if acks == 0 {
-        return unacknowledged(outcomes, version);
-    }
-    Staged::Later(Box::pin(answer(
-        broker,
-        version,
-        timeout,
-        request.topic_data,
-        outcomes,
-    )))
 }
 
 /// The topics of a request, in its order.
@@ -131,45 +272,9 @@ fn find_topics(
     topics.iter().map(find).collect()
 }
 
-/// Asks the coordinator about the batches that would open a transaction on their partition
-/// (row 11).
-async fn verify(
-    broker: &Broker,
-    context: &RequestContext,
-    request: &ProduceRequest,
-    hosted: &[Result<Arc<HostedTopic>, ResponseError>],
-    duplicates: &BTreeSet<Place>,
-) -> BTreeMap<Place, Verification> {
-    let (mut places, mut candidates) = (Vec::new(), Vec::new());
-    for (t, (topic, hosted)) in request.topic_data.iter().zip(hosted).enumerate() {
-        let Ok(hosted) = hosted else { continue };
-        for (p, data) in topic.partition_data.iter().enumerate() {
-            let batch = validate::single_batch(data.records.as_ref(), context.version);
-            let batch = batch.ok().filter(validate::Single::is_transactional);
-            let header = batch.and_then(|batch| BatchHeader::read(batch.bytes()).ok());
-            let partition = hosted.any_partition(data.index);
-            if let (Some(header), Some(partition), false) =
-                (header, partition, duplicates.contains(&(t, p)))
-            {
-                places.push((t, p));
-                candidates.push(Candidate {
-                    topic: &hosted.name,
-                    topic_id: hosted.id,
-                    partition,
-                    header,
-                });
-            }
-        }
-    }
-    let transactional_id = request.transactional_id.as_ref();
-    let transactional_id = transactional_id.map_or("", |id| id.as_str());
-    let verified = txns::verify(broker, context, transactional_id, &candidates).await;
-    places.into_iter().zip(verified).collect()
-}
-
-/// Refusals that concern every partition of the request (rows 2, 6 and 10); otherwise whether it
-/// has transactional batches.
-fn judge_whole(request: &ProduceRequest) -> Result<bool, ResponseError> {
+/// Refusals that concern every partition of the request (rows 2, 6 and 10); otherwise the producer
+/// of its transactional batches, if it has some.
+fn judge_whole(request: &ProduceRequest) -> Result<Option<ProducerId>, ResponseError> {
     let mut transactional = None;
     for data in request
         .topic_data
@@ -196,7 +301,7 @@ fn judge_whole(request: &ProduceRequest) -> Result<bool, ResponseError> {
             validate::Peek::Plain => {}
         }
     }
-    Ok(transactional.is_some())
+    Ok(transactional.map(|(producer_id, _)| ProducerId(producer_id)))
 }
 
 /// Partitions that are named more than once.
@@ -213,48 +318,6 @@ fn duplicate_partitions(topics: &[TopicProduceData]) -> BTreeSet<Place> {
         }
     }
     duplicates
-}
-
-fn append(
-    broker: &Arc<Broker>,
-    context: &RequestContext,
-    acks: i16,
-    hosted: &HostedTopic,
-    data: &PartitionProduceData,
-    verified: Option<&Verification>,
-) -> Outcome {
-    let version = context.version;
-    let refuse = |code| Outcome::Refused(Refusal::Code(code));
-    // One that does not serve now is asked all the same: it remembers what it refused.
-    let Some(partition) = hosted.any_partition(data.index) else {
-        return refuse(ResponseError::UnknownTopicOrPartition);
-    };
-    let records = match validate::single_batch(data.records.as_ref(), version) {
-        Ok(records) => records,
-        Err(error) => return Outcome::Refused(Refusal::Invalid(error, None)),
-    };
-    let opening = match verified.map_or(Ok(Opening::None), Verification::opening) {
-        Ok(opening) => opening,
-        Err(why) => return refuse(error_code::unverified(why, version)),
-    };
-    if !matches!(acks, -1..=1) {
-        return refuse(ResponseError::InvalidRequiredAcks);
-    }
-    let now_ms = broker.env().clock.wall_ms();
-    match validate::batch(records, &hosted.rules, now_ms) {
-        Ok(valid) => Outcome::Appending {
-            ticket: partition.append_opening(&valid.batch, opening, context.admitted.clone()),
-            timestamp: valid
-                .log_append_time
-                .map_or(Timestamp::Create, Timestamp::LogAppend),
-            partition: partition.clone(),
-        },
-        Err(error) => {
-            let has_log_start = error_code::validate_has_log_start(&error);
-            let log_start = has_log_start.then(|| partition.visible().log_start);
-            Outcome::Refused(Refusal::Invalid(error, log_start))
-        }
-    }
 }
 
 /// acks=0: queued is all that is promised; a partition that fails closes the connection, now or
@@ -290,57 +353,72 @@ fn unacknowledged(outcomes: Vec<(Place, Outcome)>, version: i16) -> Staged<ApiRe
     }))
 }
 
-async fn answer(
+/// An answer before anything is known of its partitions.
+struct Answering {
     broker: Arc<Broker>,
     version: i16,
     timeout: Duration,
-    topics: Vec<TopicProduceData>,
-    outcomes: Vec<(Place, Outcome)>,
-) -> ApiResponse {
-    let deadline = broker.env().clock.sleep(timeout);
-    let mut deadline = Some(deadline);
-    let mut response = ProduceResponse::default();
-    for topic in topics {
-        let mut answered = TopicProduceResponse::default();
-        answered.name = topic.name;
-        answered.topic_id = topic.topic_id;
-        answered.partition_responses = topic
-            .partition_data
-            .iter()
-            .map(|data| PartitionProduceResponse::default().with_index(data.index))
-            .collect();
-        response.responses.push(answered);
-    }
-    for ((t, p), outcome) in outcomes {
-        let filled = match outcome {
-            Outcome::Refused(refusal) => refused(refusal),
-            Outcome::Appending {
-                ticket,
-                timestamp,
-                partition,
-            } => {
-                let outcome = within(ticket, &mut deadline).await;
-                appended(outcome, timestamp, &partition, version)
-            }
-        };
-        let place = response
-            .responses
-            .get_mut(t)
-            .and_then(|topic| topic.partition_responses.get_mut(p));
-        if let Some(place) = place {
-            let index = place.index;
-            *place = filled;
-            place.index = index;
+    response: ProduceResponse,
+}
+
+impl Answering {
+    /// Every partition is said to have failed in a way that leaves open whether it did.
+    fn of(unordered: &Unordered) -> Self {
+        let version = unordered.context.version;
+        let unknown = failed(error_code::append(&AppendError::Uncertain, version), None);
+        let mut response = ProduceResponse::default();
+        for topic in &unordered.request.topic_data {
+            let mut answered = TopicProduceResponse::default();
+            answered.name = topic.name.clone();
+            answered.topic_id = topic.topic_id;
+            answered.partition_responses = topic
+                .partition_data
+                .iter()
+                .map(|data| unknown.clone().with_index(data.index))
+                .collect();
+            response.responses.push(answered);
+        }
+        let timeout_ms = u64::try_from(unordered.request.timeout_ms).unwrap_or(0);
+        Self {
+            broker: unordered.broker.clone(),
+            version,
+            timeout: Duration::from_millis(timeout_ms).max(COMMIT_PATIENCE_MIN),
+            response,
         }
     }
-    ApiResponse::Produce(Box::new(response))
+
+    /// Fills in what became of each partition.
+    async fn answer(mut self, outcomes: Vec<(Place, Outcome)>) -> ApiResponse {
+        let mut deadline = Some(self.broker.env().clock.sleep(self.timeout));
+        for ((t, p), outcome) in outcomes {
+            let filled = match outcome {
+                Outcome::Refused(refusal) => refused(refusal),
+                Outcome::Appending {
+                    ticket,
+                    timestamp,
+                    partition,
+                } => {
+                    let outcome = within(ticket, &mut deadline).await;
+                    appended(outcome, timestamp, &partition, self.version)
+                }
+            };
+            let topic = self.response.responses.get_mut(t);
+            let place = topic.and_then(|topic| topic.partition_responses.get_mut(p));
+            if let Some(place) = place {
+                let index = place.index;
+                *place = filled;
+                place.index = index;
+            }
+        }
+        ApiResponse::Produce(Box::new(self.response))
+    }
 }
 
 /// The ticket's answer, or a time-out once `deadline` has passed. Giving up waiting cancels
 /// nothing.
 async fn within(
     ticket: Ticket,
-    deadline: &mut Option<store_adapter::runtime::BoxFuture<'static, ()>>,
+    deadline: &mut Option<BoxFuture<'static, ()>>,
 ) -> Result<Appended, AppendError> {
     let outcome = Box::pin(ticket.outcome());
     match deadline.take() {
@@ -351,8 +429,7 @@ async fn within(
             }
             futures_util::future::Either::Right(_) => Err(AppendError::TimedOut),
         },
-        None => futures_util::future::FutureExt::now_or_never(outcome)
-            .unwrap_or(Err(AppendError::TimedOut)),
+        None => outcome.now_or_never().unwrap_or(Err(AppendError::TimedOut)),
     }
 }
 

@@ -76,12 +76,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use tokio::sync::Semaphore;
     use tower_test::mock;
 
     use super::*;
+    use crate::byte_budget::ByteBudget;
     use crate::layers::testing::{raw, silent};
 
     #[tokio::test]
@@ -89,27 +87,23 @@ mod tests {
         let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
         handle.allow(1);
         assert!(stack.poll_ready().is_ready());
-        let budget = Arc::new(Semaphore::new(10));
+        let budget = ByteBudget::new(10 << 10);
         let mut request = raw(3, 1);
-        let permit = Arc::clone(&budget).try_acquire_many_owned(4).unwrap();
+        let permit = budget.take(4 << 10).await.unwrap();
         request.admitted = permit.into();
 
         let first_stage = stack.call(request);
         let (inner, reply) = handle.next_request().await.unwrap();
         let kept = inner.admitted.clone();
         drop(inner);
-        assert_eq!(budget.available_permits(), 6);
+        assert_eq!(budget.taken(), 4 << 10);
         reply.send_response(silent());
         let ordered = first_stage.await.unwrap();
-        assert_eq!(
-            budget.available_permits(),
-            6,
-            "held until the answer is written"
-        );
+        assert_eq!(budget.taken(), 4 << 10, "held until the answer is written");
         drop(ordered);
-        assert_eq!(budget.available_permits(), 6, "a handler keeps bytes");
+        assert_eq!(budget.taken(), 4 << 10, "a handler keeps bytes");
         drop(kept);
-        assert_eq!(budget.available_permits(), 10);
+        assert_eq!(budget.taken(), 0);
     }
 
     #[tokio::test]
@@ -117,14 +111,14 @@ mod tests {
         let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
         handle.allow(1);
         assert!(stack.poll_ready().is_ready());
-        let budget = Arc::new(Semaphore::new(10));
+        let budget = ByteBudget::new(10 << 10);
         let mut request = raw(3, 1);
-        let permit = Arc::clone(&budget).try_acquire_many_owned(4).unwrap();
+        let permit = budget.take(4 << 10).await.unwrap();
         request.admitted = permit.into();
         let first_stage = stack.call(request);
         let (_, reply) = handle.next_request().await.unwrap();
         reply.send_error("refused");
         assert!(first_stage.await.is_err());
-        assert_eq!(budget.available_permits(), 10);
+        assert_eq!(budget.taken(), 0);
     }
 }

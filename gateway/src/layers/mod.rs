@@ -21,6 +21,7 @@ pub(crate) mod testing {
 
     use crate::api::{ConnectionContext, Staged};
     use crate::stack::{Ordered, RawRequest};
+    use crate::verifying::Verifying;
 
     /// A request with correlation id 7 and no body.
     pub(crate) fn raw(key: i16, version: i16) -> RawRequest {
@@ -30,6 +31,7 @@ pub(crate) mod testing {
                 peer: None,
                 listener: 0,
                 software: OnceLock::new(),
+                verifying: Verifying::default(),
             }),
             key,
             version,

@@ -45,6 +45,8 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         ApiResponse::SyncGroup(r) => visit(r.error_code),
         ApiResponse::DescribeGroups(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
         ApiResponse::ListGroups(r) => visit(r.error_code),
+        ApiResponse::ConsumerGroupHeartbeat(r) => visit(r.error_code),
+        ApiResponse::ConsumerGroupDescribe(r) => r.groups.iter().for_each(|g| visit(g.error_code)),
         ApiResponse::OffsetCommit(r) => nested!(visit, r.topics, partitions),
         ApiResponse::OffsetFetch(r) => {
             visit(r.error_code);
@@ -78,6 +80,8 @@ pub(super) fn for_each(response: &ApiResponse, count: &mut impl FnMut(i16)) {
         | ApiResponse::UpdateFeatures(_)
         | ApiResponse::DescribeProducers(_)
         | ApiResponse::DescribeConfigs(_)
+        | ApiResponse::DescribeLogDirs(_)
+        | ApiResponse::ListConfigResources(_)
         | ApiResponse::DescribeCluster(_)
         | ApiResponse::DescribeTopicPartitions(_) => admin(response, &mut visit),
     }
@@ -145,6 +149,11 @@ fn admin(response: &ApiResponse, visit: &mut impl FnMut(i16)) {
         }
         ApiResponse::DescribeProducers(r) => nested!(visit, r.topics, partitions),
         ApiResponse::DescribeConfigs(r) => r.results.iter().for_each(|r| visit(r.error_code)),
+        ApiResponse::DescribeLogDirs(r) => {
+            visit(r.error_code);
+            r.results.iter().for_each(|dir| visit(dir.error_code));
+        }
+        ApiResponse::ListConfigResources(r) => visit(r.error_code),
         ApiResponse::DescribeCluster(r) => visit(r.error_code),
         ApiResponse::DescribeTopicPartitions(r) => {
             for topic in &r.topics {

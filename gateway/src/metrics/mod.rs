@@ -3,6 +3,7 @@
 //! Handles are typed and resolved once at start: no lookup by name on the path of a request. No
 //! label ever comes from a client: client ids and transactional ids would be unbounded.
 
+mod compaction;
 mod errors;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use store_adapter::volume::SyncCounters;
 use crate::api::{ApiResponse, api_table};
 use crate::txns::history::HistoryCounters;
 
+pub use compaction::Compactions;
 pub(crate) use errors::name as error_name;
 
 type Label = (&'static str, &'static str);
@@ -181,6 +183,8 @@ pub struct Sources {
     pub produce_classified: Arc<ProduceClassified>,
     /// Of the partitions.
     pub store_refusals: Arc<StoreRefusals>,
+    /// Of compaction.
+    pub compactions: Arc<Compactions>,
     /// Of the journal; `None` for a store without one.
     pub journal: Option<Arc<JournalCounters>>,
     /// Of the offsets of groups.
@@ -199,6 +203,7 @@ impl Sources {
             store: "memory",
             produce_classified: Arc::default(),
             store_refusals: Arc::default(),
+            compactions: Arc::default(),
             journal: None,
             offsets: Arc::default(),
             history: Arc::default(),
@@ -330,6 +335,7 @@ impl Metrics {
             refusals,
         );
         let r = &mut registry;
+        sources.compactions.register(r);
         Self {
             connections: gauge(r, "connections", "Open connections", None),
             connections_opened: counter(r, "connections_opened", "Connections accepted", None),
@@ -483,6 +489,7 @@ mod tests {
     use kafka_protocol::messages::ApiVersionsResponse;
 
     use super::*;
+    use crate::partition::Compacted;
 
     #[test]
     fn the_text_holds_true_numbers() {
@@ -502,6 +509,13 @@ mod tests {
         sources.offsets.writes.store(5, Ordering::Relaxed);
         sources.history.dropped.store(6, Ordering::Relaxed);
         sources.syncs.directories.store(7, Ordering::Relaxed);
+        let rewritten = store_adapter::store::Rewritten {
+            upto: 1,
+            bytes_before: 9,
+            bytes_after: 8,
+        };
+        let sealed = false;
+        sources.compactions.count(&Compacted { rewritten, sealed });
         let denied = ApiVersionsResponse::default().with_error_code(35);
         metrics.count_errors(&ApiResponse::ApiVersions(Box::new(denied)));
         metrics.count_errors(&ApiResponse::Metadata(Box::default()));
@@ -513,6 +527,9 @@ mod tests {
             "fencepost_produce_classified_total{result=\"accept\"} 1",
             "fencepost_request_errors_total{api=\"ApiVersions\",error=\"UNSUPPORTED_VERSION\"} 1",
             "fencepost_durability_info{flush_policy=\"fsync\",store=\"sled\"} 1",
+            "fencepost_compactions_total 1",
+            "fencepost_compaction_looked_at_bytes_total 9",
+            "fencepost_compaction_kept_bytes_total 8",
             "fencepost_journal_syncs_total 4",
             "fencepost_journal_read_bytes_total 7",
             "fencepost_offset_writes_total 5",

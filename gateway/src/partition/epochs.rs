@@ -4,7 +4,7 @@
 use store_adapter::batch::BatchHeader;
 use store_adapter::store::StoreError;
 
-use super::{Partition, ReadError, Visible};
+use super::{Partition, ReadError, Visible, caught_up};
 
 /// The largest epoch of the log that is not above the one asked for, and the offset behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,13 +58,17 @@ impl Partition {
         }
         // The first batch above `epoch` begins in `low..=high`; below `low` none is above it.
         let (mut low, mut high) = (start, end);
+        // Behind the epoch, at the most: where that was is not known once compaction took its last
+        // batches, and who was told of less would believe that records were lost.
+        let mut behind = end;
         // Of the epoch asked for there may be nothing: it ends where the log begins.
         let mut floor = epoch;
         while low < high {
             let middle = low + (high - low) / 2;
             let (base, last, at) = self.epoch_at(middle, end).await?;
             if at > epoch {
-                high = base.max(start);
+                behind = base.max(start);
+                high = behind.min(middle);
             } else {
                 low = last + 1;
                 floor = at;
@@ -72,13 +76,20 @@ impl Partition {
         }
         Ok(EpochEnd {
             epoch: floor,
-            end_offset: low,
+            end_offset: behind,
         })
     }
 
     /// First offset, last offset and leader epoch of the batch that holds `offset`.
     async fn epoch_at(&self, offset: i64, end: i64) -> Result<(i64, i64, i32), StoreError> {
-        let batches = self.deps.store.read(self.id, offset, 1, end).await?;
+        let range = caught_up::Range {
+            id: self.id,
+            from: offset,
+            max_bytes: 1,
+            upto: end,
+            within: false,
+        };
+        let batches = caught_up::read(&*self.deps.store, range).await?;
         let corrupt = |why: String| StoreError::Corrupt {
             path: format!("offset {offset}"),
             why,

@@ -12,6 +12,8 @@
 //! table of fences is read, under it.
 
 mod append;
+mod caught_up;
+mod compaction;
 mod epochs;
 mod error;
 mod guard;
@@ -43,6 +45,10 @@ use tokio::sync::{Notify, watch};
 use crate::metrics::{ProduceClassified, StoreRefusals};
 
 pub use append::{Appended, Ticket};
+pub use compaction::{
+    Aborted, Compacted, CompactionPass, CompactionRules, LastWritten, Look, NewestOffsets, Plan,
+    Scan, Survivors, WHOLE, last_written, plan,
+};
 pub use epochs::EpochEnd;
 pub use error::{AppendError, ReadError};
 pub use guard::{Guard, Opening};
@@ -95,6 +101,8 @@ struct State {
     generation: u64,
     /// Bytes that became durable since the last snapshot was taken.
     bytes_since_snapshot: u64,
+    /// Grows when aborted transactions are forgotten of which nothing is left.
+    aborted_forgotten: u64,
 }
 
 /// What a partition needs from around it.
@@ -130,6 +138,8 @@ pub struct Partition {
     visible: watch::Sender<Visible>,
     /// Held while a snapshot is written, so that none takes the place of a newer one.
     snapshotting: tokio::sync::Mutex<()>,
+    /// What compaction remembers. Taken alone.
+    cleaned: Mutex<compaction::Cleaned>,
 }
 
 impl Partition {

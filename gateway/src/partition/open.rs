@@ -17,7 +17,7 @@ use store_adapter::store::{Bounds, LogStore, StoreError, StoredBatch};
 use tokio::sync::watch;
 
 use super::guard::Guards;
-use super::{AppendError, Partition, PartitionDeps, State, Status, Visible};
+use super::{AppendError, Partition, PartitionDeps, State, Status, Visible, caught_up};
 
 /// Bytes read at a time while replaying.
 const REPLAY_BYTES: usize = 1 << 20;
@@ -59,9 +59,11 @@ impl Partition {
                 next_offset: 0,
                 generation: 0,
                 bytes_since_snapshot: 0,
+                aborted_forgotten: 0,
             }),
             visible: watch::Sender::new(Visible::default()),
             snapshotting: tokio::sync::Mutex::default(),
+            cleaned: Mutex::default(),
         })
     }
 
@@ -215,7 +217,7 @@ async fn covers(
         if proof.base_offset >= bounds.end {
             return Ok(false);
         }
-        let batches = store.read(id, proof.base_offset, 1, bounds.end).await?;
+        let batches = read(store, id, proof.base_offset, 1, bounds.end).await?;
         let same = batches.first().is_some_and(|batch| {
             batch.base_offset == proof.base_offset
                 && BatchHeader::read(&batch.bytes).is_ok_and(|header| header.crc == proof.crc)
@@ -237,7 +239,7 @@ async fn each_meta(
 ) -> Result<(), StoreError> {
     let mut next = from;
     while next < end {
-        let batches = store.read(id, next, REPLAY_BYTES, end).await?;
+        let batches = read(store, id, next, REPLAY_BYTES, end).await?;
         let Some(last) = batches.last() else { break };
         next = last.last_offset + 1;
         for batch in &batches {
@@ -245,6 +247,23 @@ async fn each_meta(
         }
     }
     Ok(())
+}
+
+async fn read(
+    store: &dyn LogStore,
+    id: LogId,
+    from: i64,
+    max_bytes: usize,
+    upto: i64,
+) -> Result<Vec<StoredBatch>, StoreError> {
+    let range = caught_up::Range {
+        id,
+        from,
+        max_bytes,
+        upto,
+        within: false,
+    };
+    caught_up::read(store, range).await
 }
 
 fn meta(id: LogId, batch: &StoredBatch) -> Result<BatchMeta, StoreError> {

@@ -6,7 +6,7 @@ use store_adapter::records::first_at_or_after;
 use store_adapter::store::{StoreError, StoredBatch};
 use tokio::sync::oneshot;
 
-use super::{Partition, ReadError, Visible};
+use super::{Partition, ReadError, State, Visible, caught_up};
 
 /// Which records a reader sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,35 +121,58 @@ impl Partition {
             Isolation::ReadUncommitted => visible.high_watermark,
             Isolation::ReadCommitted => visible.last_stable,
         };
-        let batches = if from < upto {
-            let read = if within {
-                self.deps.store.read_within(self.id, from, max_bytes, upto)
-            } else {
-                self.deps.store.read(self.id, from, max_bytes, upto)
-            };
-            let seen = |error: &StoreError| {
-                self.deps.refusals.count(error);
-                if matches!(error, StoreError::OutOfRange { .. }) {
-                    // Who is told so asks next where the log begins.
-                    self.follow_log_start();
-                }
-            };
-            read.await.inspect_err(seen)?
-        } else {
-            Vec::new()
+        if isolation == Isolation::ReadUncommitted {
+            return Ok(ReadOutcome {
+                visible,
+                batches: self.batches(from, max_bytes, upto, within).await?,
+                aborted: None,
+            });
+        }
+        loop {
+            let forgotten = self.state.lock().aborted_forgotten;
+            let batches = self.batches(from, max_bytes, upto, within).await?;
+            let end = batches.last().map_or(from, |batch| batch.last_offset + 1);
+            let state = self.state.lock();
+            if state.aborted_forgotten != forgotten {
+                // What was read may be of a transaction that compaction has taken meanwhile.
+                continue;
+            }
+            let aborted = self.aborted_of(&state, from, end)?;
+            return Ok(ReadOutcome {
+                visible,
+                batches,
+                aborted: Some(aborted),
+            });
+        }
+    }
+
+    /// Whole batches below `upto`.
+    async fn batches(
+        &self,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+        within: bool,
+    ) -> Result<Vec<StoredBatch>, ReadError> {
+        if from >= upto {
+            return Ok(Vec::new());
+        }
+        let range = caught_up::Range {
+            id: self.id,
+            from,
+            max_bytes,
+            upto,
+            within,
         };
-        let aborted = match isolation {
-            Isolation::ReadUncommitted => None,
-            Isolation::ReadCommitted => {
-                let end = batches.last().map_or(from, |batch| batch.last_offset + 1);
-                Some(self.aborted_of(from, end)?)
+        let read = caught_up::read(&*self.deps.store, range);
+        let seen = |error: &StoreError| {
+            self.deps.refusals.count(error);
+            if matches!(error, StoreError::OutOfRange { .. }) {
+                // Who is told so asks next where the log begins.
+                self.follow_log_start();
             }
         };
-        Ok(ReadOutcome {
-            visible,
-            batches,
-            aborted,
-        })
+        Ok(read.await.inspect_err(seen)?)
     }
 
     /// What a reader must know of the transactions in `from..end`, which it has read: producer id
@@ -157,8 +180,7 @@ impl Partition {
     ///
     /// What is forgotten of them is what the log has lost. A trim may have overtaken the read, and
     /// then nobody can say any more which of its records were aborted.
-    fn aborted_of(&self, from: i64, end: i64) -> Result<Vec<(i64, i64)>, ReadError> {
-        let state = self.state.lock();
+    fn aborted_of(&self, state: &State, from: i64, end: i64) -> Result<Vec<(i64, i64)>, ReadError> {
         // Moves under this lock only, together with what is forgotten.
         let log_start = self.visible.borrow().log_start;
         if from < log_start && !planted(Fault::AbortedTrimmed) {

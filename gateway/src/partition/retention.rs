@@ -188,8 +188,20 @@ impl Partition {
         self.delete_records(start).await.map(Some)
     }
 
+    /// Bytes of the log's first part, where its start cuts what the store counts as a whole; 0
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// See [`TrimError`].
+    pub async fn cut_bytes(&self) -> Result<u64, TrimError> {
+        let Some(size) = self.deps.store.size(self.id) else {
+            return Ok(0);
+        };
+        self.bytes_before(self.visible().log_start, size.from).await
+    }
+
     /// Bytes of the batches from `start` on that begin before `upto`.
-    async fn bytes_before(&self, start: i64, upto: i64) -> Result<u64, TrimError> {
+    pub(super) async fn bytes_before(&self, start: i64, upto: i64) -> Result<u64, TrimError> {
         let (mut next, mut bytes) = (start, 0_u64);
         while next < upto {
             let pieces = self.deps.store.pieces(self.id, next, MOST_BYTES).await?;

@@ -2,7 +2,7 @@
 //! `UnifiedLog.analyzeAndValidateRecords` and `LogValidator` of Kafka, as pure functions.
 //!
 //! Uncompressed batches are walked record by record; compressed ones are judged by their header
-//! unless the topic's rules want them unpacked. Where Kafka fails without a good reason, this
+//! unless the topic's rules want them unpacked, as compaction does, which needs keys. Where Kafka fails without a good reason, this
 //! refuses: undefined codecs, offset deltas that are not 0, 1, 2 and so on, producer fields that
 //! contradict each other.
 
@@ -12,7 +12,7 @@ use store_adapter::blob::{Batches, BlobError, single_batch as split};
 use store_adapter::compression::{UNPACKED_MAX, UnpackError, unpack};
 use store_adapter::records::{RecordError, Records};
 
-use super::RetentionRules;
+use super::{CompactionRules, RetentionRules};
 
 /// First version of Produce that has zstd.
 const ZSTD_FROM: i16 = 7;
@@ -44,10 +44,15 @@ pub struct TopicRules {
     pub timestamp_after_max_ms: i64,
     /// `cleanup.policy` contains compact: every record needs a key.
     pub compact: bool,
-    /// `validate` is full: compressed batches are unpacked and their records looked at.
+    /// `validate` is full: compressed batches are unpacked and their records looked at. Those of a
+    /// compacted topic always are.
     pub unpack: bool,
+    /// `cleanup.policy` contains delete: old records go.
+    pub delete: bool,
     /// When records go.
     pub retention: RetentionRules,
+    /// When records that are not the newest of their key go, if `compact`.
+    pub compaction: CompactionRules,
 }
 
 impl Default for TopicRules {
@@ -60,7 +65,9 @@ impl Default for TopicRules {
             timestamp_after_max_ms: 3_600_000,
             compact: false,
             unpack: false,
+            delete: true,
             retention: RetentionRules::default(),
+            compaction: CompactionRules::default(),
         }
     }
 }
@@ -304,7 +311,7 @@ pub fn batch(single: Single, rules: &TopicRules, now_ms: i64) -> Result<Valid, V
     let records = batch.bytes().slice(HEADER_LEN..);
     let max_timestamp = match header.compression() {
         0 => check.records(&header, &records)?,
-        _ if rules.unpack => {
+        _ if rules.unpack || rules.compact => {
             let unpacked = unpack(&header, &records, UNPACKED_MAX);
             check.records(&header, &unpacked.map_err(InvalidRecord::Packed)?)?
         }

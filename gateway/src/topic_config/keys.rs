@@ -88,8 +88,8 @@ macro_rules! keys {
 }
 
 keys! {
-    "cleanup.policy" List "delete" Some("log.cleanup.policy"), ANYHOW,
-        "How old records go: delete, or compact, which is refused until it reclaims.";
+    "cleanup.policy" List "delete" Some("log.cleanup.policy"), Use::Rules(served::cleanup_policy),
+        "How old records go: delete, by age and size; compact, for a newer one of their key; or both.";
     "compression.gzip.level" Int "-1" Some("compression.gzip.level"), ANYHOW,
         "Level of gzip, if the broker compressed.";
     "compression.lz4.level" Int "9" Some("compression.lz4.level"), ANYHOW,
@@ -98,8 +98,9 @@ keys! {
         "The codec of stored batches; producer keeps them as they were sent.";
     "compression.zstd.level" Int "3" Some("compression.zstd.level"), ANYHOW,
         "Level of zstd, if the broker compressed.";
-    "delete.retention.ms" Long "86400000" Some("log.cleaner.delete.retention.ms"), ANYHOW,
-        "How long compaction keeps tombstones.";
+    "delete.retention.ms" Long "86400000" Some("log.cleaner.delete.retention.ms"),
+        Use::Rules(served::delete_retention_ms),
+        "How long compaction keeps a tombstone once it is the only record of its key.";
     "file.delete.delay.ms" Long "60000" Some("log.segment.delete.delay.ms"), ANYHOW,
         "How long a file that is not needed any more stays.";
     "flush.messages" Long "9223372036854775807" Some("log.flush.interval.messages"), ANYHOW,
@@ -117,8 +118,8 @@ keys! {
     "local.retention.ms" Long "-2" Some("log.local.retention.ms"), ANYHOW,
         "Time kept here when older records lie in tiered storage.";
     "max.compaction.lag.ms" Long "9223372036854775807" Some("log.cleaner.max.compaction.lag.ms"),
-        ANYHOW,
-        "When a record must have been looked at by compaction.";
+        Use::Rules(served::max_compaction_lag_ms),
+        "After so long a record is compacted, however little is new.";
     "max.message.bytes" Int "1048588" Some("message.max.bytes"),
         Use::Rules(served::max_message_bytes),
         "Largest batch in bytes, as sent, header included.";
@@ -132,9 +133,11 @@ keys! {
     "message.timestamp.type" String "CreateTime" Some("log.message.timestamp.type"),
         Use::Rules(served::timestamp_type),
         "Whose clock stamps records: CreateTime or LogAppendTime.";
-    "min.cleanable.dirty.ratio" Double "0.5" Some("log.cleaner.min.cleanable.ratio"), ANYHOW,
+    "min.cleanable.dirty.ratio" Double "0.5" Some("log.cleaner.min.cleanable.ratio"),
+        Use::Rules(served::min_dirty_ratio),
         "How much of a log must be new before compaction begins.";
-    "min.compaction.lag.ms" Long "0" Some("log.cleaner.min.compaction.lag.ms"), ANYHOW,
+    "min.compaction.lag.ms" Long "0" Some("log.cleaner.min.compaction.lag.ms"),
+        Use::Rules(served::min_compaction_lag_ms),
         "How long compaction leaves a record alone.";
     "min.insync.replicas" Int "1" Some("min.insync.replicas"), ANYHOW,
         "Replicas that must have a batch before acks=all is answered.";

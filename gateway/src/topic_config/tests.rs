@@ -46,6 +46,41 @@ fn retention_takes_what_kafka_takes() {
 }
 
 #[test]
+fn compaction_takes_what_kafka_takes() {
+    for (value, compact, delete) in [
+        ("compact", true, false),
+        ("delete", false, true),
+        ("compact,delete", true, true),
+        ("delete, compact", true, true),
+    ] {
+        let rules = with("cleanup.policy", value).unwrap();
+        assert_eq!((rules.compact, rules.delete), (compact, delete), "{value}");
+    }
+    let with = |name, value| with(name, value).unwrap().compaction;
+    assert_eq!(with("delete.retention.ms", "0").delete_retention_ms, 0);
+    assert_eq!(with("min.compaction.lag.ms", "7").min_lag_ms, 7);
+    assert_eq!(with("max.compaction.lag.ms", "1").max_lag_ms, 1);
+    assert_eq!(with("min.cleanable.dirty.ratio", "0").min_dirty_ratio, 0);
+    assert_eq!(
+        with("min.cleanable.dirty.ratio", "0.01").min_dirty_ratio,
+        10_000
+    );
+    assert_eq!(
+        with("min.cleanable.dirty.ratio", "1").min_dirty_ratio,
+        1_000_000
+    );
+    let crossed = BTreeMap::from([
+        ("min.compaction.lag.ms".to_owned(), "3".to_owned()),
+        ("max.compaction.lag.ms".to_owned(), "2".to_owned()),
+    ]);
+    let error = rules(&TopicRules::default(), &crossed).unwrap_err();
+    assert!(
+        error.to_string().contains("max.compaction.lag.ms"),
+        "{error}"
+    );
+}
+
+#[test]
 fn what_has_no_effect_is_refused() {
     for (name, value) in [
         ("retention.ms", "-2"),
@@ -54,8 +89,14 @@ fn what_has_no_effect_is_refused() {
         ("segment.bytes", "2147483648"),
         ("segment.ms", "0"),
         ("segment.jitter.ms", "1"),
-        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "sweep"),
+        ("cleanup.policy", "compact,compact"),
         ("cleanup.policy", ""),
+        ("delete.retention.ms", "-1"),
+        ("min.compaction.lag.ms", "-1"),
+        ("max.compaction.lag.ms", "0"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "-0.1"),
         ("compression.type", "gzip"),
         ("max.message.bytes", "-1"),
         ("max.message.bytes", "many"),

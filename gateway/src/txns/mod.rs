@@ -19,7 +19,7 @@ pub use self::homes::NodeHomes;
 pub use self::markers::LocalMarkers;
 pub use self::passes::start_passes;
 pub use self::queue::QueuePasses;
-pub(crate) use self::verify::{Candidate, Unverified, Verification, verify};
+pub(crate) use self::verify::{Candidate, Looked, Question, Unverified, Verification, look};
 
 /// The ports of a broker.
 pub fn ports(

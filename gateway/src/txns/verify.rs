@@ -10,10 +10,9 @@ use coordinator::machine::txn::{
 };
 use store_adapter::batch::BatchHeader;
 use store_adapter::fault::{Fault, planted};
-use uuid::Uuid;
 
 use crate::api::RequestContext;
-use crate::broker::Broker;
+use crate::broker::{Broker, HostedTopic};
 use crate::partition::{Guard, Opening, Partition};
 
 /// First version of Produce whose batches add their partitions themselves (TV2).
@@ -48,10 +47,9 @@ impl Unverified {
 }
 
 /// A transactional batch that was sent to a partition.
-pub(crate) struct Candidate<'a> {
-    pub(crate) topic: &'a str,
-    pub(crate) topic_id: Uuid,
-    pub(crate) partition: &'a Arc<Partition>,
+pub(crate) struct Candidate {
+    pub(crate) topic: Arc<HostedTopic>,
+    pub(crate) partition: Arc<Partition>,
     pub(crate) header: BatchHeader,
 }
 
@@ -80,19 +78,30 @@ impl Verification {
     }
 }
 
-/// Verifies the transactional batches of one request, all of one producer and session, with at most
-/// one question. In the order of `candidates`.
-pub(crate) async fn verify(
-    broker: &Broker,
-    context: &RequestContext,
-    transactional_id: &str,
-    candidates: &[Candidate<'_>],
-) -> Vec<Verification> {
-    let implicit = context.version >= IMPLICIT_FROM;
+/// What is known of the transactional batches of one request, in their order.
+pub(crate) enum Looked {
+    /// Everything.
+    Known(Vec<Verification>),
+    /// What their coordinator has to be asked.
+    Asks(Question),
+}
+
+/// What is to be asked of a coordinator. The guards stand already.
+pub(crate) struct Question {
+    candidates: Vec<Candidate>,
+    guards: Vec<Option<Guard>>,
+    asked: Vec<Named>,
+    session: Session,
+    implicit: bool,
+}
+
+/// Looks at the transactional batches of one request, all of one producer and session.
+pub(crate) fn look(broker: &Broker, version: i16, candidates: Vec<Candidate>) -> Looked {
+    let implicit = version >= IMPLICIT_FROM;
     let off = !implicit && !broker.config().txn_partition_verification;
     let off = off || planted(Fault::NotVerified);
     if off {
-        return candidates.iter().map(|_| Verification::Off).collect();
+        return Looked::Known(candidates.iter().map(|_| Verification::Off).collect());
     }
     let guards: Vec<Option<Guard>> = candidates
         .iter()
@@ -101,69 +110,94 @@ pub(crate) async fn verify(
     let mut asked = Vec::new();
     for (one, _) in candidates.iter().zip(&guards).filter(|(_, g)| g.is_some()) {
         asked.push(Named {
-            topic: one.topic.into(),
-            topic_id: Some(one.topic_id),
-            partition: i32::try_from(one.partition.id().partition).unwrap_or(i32::MAX),
+            topic: one.topic.name.as_str().into(),
+            topic_id: Some(one.topic.id),
+            partition: one.number(),
         });
     }
     let Some(first) = candidates.first().filter(|_| !asked.is_empty()) else {
-        return candidates.iter().map(|_| Verification::NotNeeded).collect();
+        return Looked::Known(candidates.iter().map(|_| Verification::NotNeeded).collect());
     };
     let session = Session {
         pid: first.header.producer_id,
         epoch: first.header.producer_epoch,
     };
-    let verified = within(broker, async {
-        if implicit {
-            add(broker, context, transactional_id, session, &asked).await
-        } else {
-            let coordinators = broker.coordinators();
-            let verified = coordinators.verify_partitions(transactional_id, session, &asked);
-            verified.await
-        }
-    });
-    let verified = verified.await;
-    let outcomes = candidates.iter().zip(guards).map(|(one, guard)| {
-        let Some(mut guard) = guard else {
-            return Verification::NotNeeded;
-        };
-        let why = match &verified {
-            Ok(verified) if !is_in(&verified.missing, one) => {
-                guard.approved_for(verified.txn_seq);
-                return Verification::Passed(guard);
-            }
-            Ok(_) => Unverified::NotInTxn,
-            Err(why) => *why,
-        };
-        if why.comes_again() {
-            one.partition.refuse_first(&one.header);
-        }
-        Verification::Failed(why)
-    });
-    outcomes.collect()
+    Looked::Asks(Question {
+        candidates,
+        guards,
+        asked,
+        session,
+        implicit,
+    })
 }
 
-async fn add(
-    broker: &Broker,
-    context: &RequestContext,
-    transactional_id: &str,
-    session: Session,
-    asked: &[Named],
-) -> Result<Verified, TxnError> {
-    let client = client(context);
-    let coordinators = broker.coordinators();
-    let added = coordinators.add_partitions(transactional_id, session, asked, Some(&client));
-    Ok(match added.await? {
-        Added::InTxn(txn_seq) => Verified {
-            txn_seq,
-            missing: TopicPartitions::new(),
-        },
-        // Then none of the others is added either.
-        Added::Missing(_) => Verified {
-            txn_seq: 0,
-            missing: partitions_of(asked.iter()),
-        },
-    })
+impl Question {
+    /// Asks, at most [`GATE_WAIT_MS`].
+    pub(crate) async fn ask(
+        self,
+        broker: &Broker,
+        context: &RequestContext,
+        transactional_id: &str,
+    ) -> Vec<Verification> {
+        let verified = within(broker, self.verified(broker, context, transactional_id)).await;
+        let candidates = self.candidates.iter().zip(self.guards);
+        let outcomes = candidates.map(|(one, guard)| {
+            let Some(mut guard) = guard else {
+                return Verification::NotNeeded;
+            };
+            let why = match &verified {
+                Ok(verified) if !one.is_in(&verified.missing) => {
+                    guard.approved_for(verified.txn_seq);
+                    return Verification::Passed(guard);
+                }
+                Ok(_) => Unverified::NotInTxn,
+                Err(why) => *why,
+            };
+            if why.comes_again() {
+                one.partition.refuse_first(&one.header);
+            }
+            Verification::Failed(why)
+        });
+        outcomes.collect()
+    }
+
+    /// Which transaction it is, and which of the partitions are not in it.
+    async fn verified(
+        &self,
+        broker: &Broker,
+        context: &RequestContext,
+        id: &str,
+    ) -> Result<Verified, TxnError> {
+        let (coordinators, session) = (broker.coordinators(), self.session);
+        if !self.implicit {
+            let verified = coordinators.verify_partitions(id, session, &self.asked);
+            return verified.await;
+        }
+        let client = client(context);
+        let added = coordinators.add_partitions(id, session, &self.asked, Some(&client));
+        Ok(match added.await? {
+            Added::InTxn(txn_seq) => Verified {
+                txn_seq,
+                missing: TopicPartitions::new(),
+            },
+            // Then none of the others is added either.
+            Added::Missing(_) => Verified {
+                txn_seq: 0,
+                missing: partitions_of(self.asked.iter()),
+            },
+        })
+    }
+}
+
+impl Candidate {
+    fn number(&self) -> i32 {
+        i32::try_from(self.partition.id().partition).unwrap_or(i32::MAX)
+    }
+
+    fn is_in(&self, partitions: &TopicPartitions) -> bool {
+        let known = partitions.get(self.topic.name.as_str());
+        known.is_some_and(|numbers| numbers.contains(&self.number()))
+    }
 }
 
 /// At most [`GATE_WAIT_MS`]. What was begun goes on: a partition that is added too late is in the
@@ -181,12 +215,6 @@ async fn within(
         answer = ask => answer.map_err(Unverified::Refused),
         () = late => Err(Unverified::Late),
     }
-}
-
-fn is_in(partitions: &TopicPartitions, one: &Candidate<'_>) -> bool {
-    let number = i32::try_from(one.partition.id().partition).unwrap_or(i32::MAX);
-    let known = partitions.get(one.topic);
-    known.is_some_and(|numbers| numbers.contains(&number))
 }
 
 /// Who asks, as inspection shows it.

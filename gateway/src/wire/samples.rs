@@ -122,6 +122,8 @@ pub(super) fn body(key: i16, v: i16, r: &mut Rng) -> Bytes {
         19 => encode(&create_topics(r), v),
         20 => encode(&delete_topics(v, r), v),
         42 => encode(&groups::delete_groups(r), v),
+        68 => encode(&groups::consumer_group_heartbeat(v, r), v),
+        69 => encode(&groups::consumer_group_describe(r), v),
         47 => encode(&offsets::offset_delete(r), v),
         _ => txns::body(key, v, r)
             .or_else(|| admin::body(key, v, r))

@@ -155,6 +155,8 @@ pub(super) fn message(key: i16) -> Option<&'static Message> {
         19 => &CREATE_TOPICS,
         20 => &DELETE_TOPICS,
         42 => &groups::DELETE_GROUPS,
+        68 => &groups::CONSUMER_GROUP_HEARTBEAT,
+        69 => &groups::CONSUMER_GROUP_DESCRIBE,
         47 => &offsets::OFFSET_DELETE,
         _ => return txns::message(key).or_else(|| admin::message(key)),
     })

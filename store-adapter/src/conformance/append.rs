@@ -81,12 +81,16 @@ pub async fn racing_handles(harness: &dyn Harness) {
 /// A group over three logs with one bad operation changes none of them; a good one all.
 pub async fn groups_are_atomic(harness: &dyn Harness) {
     let world = World::open(harness, 1).await;
-    let logs = match world.store.caps().atomic {
-        AtomicScope::Log => return,
-        _ => [log(1, 0), log(1, 1), log(1, 2)],
-    };
+    let logs = [log(1, 0), log(1, 1), log(1, 2)];
     for id in logs {
         world.add(id).await;
+    }
+    if world.store.caps().atomic == AtomicScope::Log {
+        let ops = logs.map(|id| append(id, EPOCH, 0, &batch(1)));
+        let refused = world.store.submit(ops.to_vec()).await;
+        assert!(matches!(refused, Err(StoreError::Unsupported(_))));
+        assert_eq!(logs.map(|id| world.end(id)), [0, 0, 0]);
+        return;
     }
     for bad in 0..3 {
         let ops = (0..3).map(|n| append(logs[n], EPOCH, i64::from(n == bad), &batch(1)));

@@ -167,12 +167,27 @@ impl<'a> World<'a> {
         self.bounds(id).end
     }
 
+    /// A read; where reads lag, one that has caught up.
+    pub async fn read(
+        &self,
+        id: LogId,
+        from: i64,
+        max_bytes: usize,
+        upto: i64,
+    ) -> Result<Vec<StoredBatch>, StoreError> {
+        if self.store.caps().reads_lag {
+            // What it tells is checked by the second one.
+            drop(self.store.read(id, from, max_bytes, upto).await);
+        }
+        self.store.read(id, from, max_bytes, upto).await
+    }
+
     /// Everything from `from` on, in as many reads as it takes.
     pub async fn read_all(&self, id: LogId, from: i64) -> Vec<StoredBatch> {
         let mut all = Vec::new();
         let mut next = from;
         loop {
-            let batches = self.store.read(id, next, 1 << 20, i64::MAX).await.unwrap();
+            let batches = self.read(id, next, 1 << 20, i64::MAX).await.unwrap();
             let Some(last) = batches.last() else {
                 return all;
             };

@@ -1,11 +1,14 @@
-//! A volume that can be shut like a killed process, and that counts the syncs of journal files.
+//! A volume that can be shut like a killed process, that counts the syncs of the store's files, and
+//! that fails when it is told to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
-use crate::volume::{DirEntry, Space, Volume, VolumeFile, VolumeFuture, VolumePath};
+use crate::runtime::BoxFuture;
+use crate::volume::{DirEntry, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath};
 
 /// One broker's way to a volume. Once shut, no step does anything or ever answers.
 #[derive(Debug, Clone)]
@@ -14,14 +17,23 @@ pub struct GateVolume {
     gate: Arc<Gate>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Gate {
     shut: AtomicBool,
     syncs: Arc<AtomicU64>,
+    fail_syncs: AtomicBool,
+    full: AtomicBool,
+    after_sync: Mutex<Option<BoxFuture<'static, ()>>>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").finish_non_exhaustive()
+    }
 }
 
 impl Gate {
-    async fn pass<T>(&self, step: VolumeFuture<'_, T>) -> Result<T, crate::volume::VolumeError> {
+    async fn pass<T>(&self, step: VolumeFuture<'_, T>) -> Result<T, VolumeError> {
         if self.shut.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
@@ -30,13 +42,31 @@ impl Gate {
 }
 
 impl GateVolume {
-    /// A way to `inner`; `syncs` counts the syncs of journal files.
+    /// A way to `inner`; `syncs` counts the syncs of files that batches are in.
     pub fn new(inner: Arc<dyn Volume>, syncs: Arc<AtomicU64>) -> Self {
-        let shut = AtomicBool::new(false);
+        let gate = Gate {
+            syncs,
+            ..Gate::default()
+        };
         Self {
             inner,
-            gate: Arc::new(Gate { shut, syncs }),
+            gate: Arc::new(gate),
         }
+    }
+
+    /// Whether syncs of files that batches are in fail from now on.
+    pub fn fail_syncs(&self, fail: bool) {
+        self.gate.fail_syncs.store(fail, Ordering::SeqCst);
+    }
+
+    /// Whether it says from now on that nothing is free.
+    pub fn fill(&self, full: bool) {
+        self.gate.full.store(full, Ordering::SeqCst);
+    }
+
+    /// What is done once, between the next sync of a file that batches are in and its answer.
+    pub fn after_sync(&self, work: BoxFuture<'static, ()>) {
+        *self.gate.after_sync.lock() = Some(work);
     }
 
     /// Shuts it: the broker is dead.
@@ -49,7 +79,8 @@ impl GateVolume {
         path: &VolumePath,
         open: VolumeFuture<'a, Arc<dyn VolumeFile>>,
     ) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
-        let journal = path.file_name().strip_suffix(".log").is_some();
+        let name = path.file_name();
+        let journal = name == "db" || name.strip_suffix(".log").is_some();
         Box::pin(async move {
             let inner = self.gate.pass(open).await?;
             let gate = Arc::clone(&self.gate);
@@ -95,6 +126,12 @@ impl Volume for GateVolume {
         Box::pin(self.gate.pass(self.inner.sync_dir(dir)))
     }
     fn space(&self) -> VolumeFuture<'_, Space> {
+        if self.gate.full.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Ok(Space {
+                free: 0,
+                total: 1 << 40,
+            })));
+        }
         Box::pin(self.gate.pass(self.inner.space()))
     }
 }
@@ -114,10 +151,25 @@ impl VolumeFile for GateFile {
         Box::pin(self.gate.pass(self.inner.read_at(offset, len)))
     }
     fn sync_data(&self) -> VolumeFuture<'_, ()> {
-        if self.journal {
-            self.gate.syncs.fetch_add(1, Ordering::SeqCst);
+        if !self.journal {
+            return Box::pin(self.gate.pass(self.inner.sync_data()));
         }
-        Box::pin(self.gate.pass(self.inner.sync_data()))
+        self.gate.syncs.fetch_add(1, Ordering::SeqCst);
+        if self.gate.fail_syncs.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(VolumeError::Io {
+                path: "a file of the store".to_owned(),
+                what: "fdatasync",
+                cause: "told to fail".to_owned(),
+            })));
+        }
+        Box::pin(async move {
+            self.gate.pass(self.inner.sync_data()).await?;
+            let after = self.gate.after_sync.lock().take();
+            if let Some(after) = after {
+                after.await;
+            }
+            Ok(())
+        })
     }
     fn allocate(&self, len: u64) -> VolumeFuture<'_, ()> {
         Box::pin(self.gate.pass(self.inner.allocate(len)))

@@ -1,5 +1,5 @@
 //! The suite that every store passes: public async functions over a [`Harness`], one per point of
-//! the `LogStore` contract. [`store_conformance!`](crate::store_conformance) makes tests of them.
+//! the `LogStore` contract. [`points`] is the list of them.
 //!
 //! A store that cannot do something (outlive a kill, a power cut) says so in its harness, and the
 //! points that need it return at once.
@@ -21,7 +21,9 @@ pub mod gate;
 pub mod reading;
 pub mod space;
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 pub use fixture::{World, batch, batch_of};
@@ -45,50 +47,83 @@ pub trait Harness: Send + Sync + Debug {
     /// done.
     fn power_cut(&self, seed: u64) -> bool;
 
-    /// fdatasyncs of journal files so far; `None` for a store without.
+    /// Commits that were made durable so far, by syncs of the store's files or what stands for
+    /// them; `None` for a store without.
     fn syncs(&self) -> Option<u64>;
 }
 
-/// Makes a module `$name` with one test per point of the suite; `$harness` is an expression that
-/// gives a fresh harness.
-#[macro_export]
-macro_rules! store_conformance {
-    ($name:ident, $harness:expr) => {
-        mod $name {
-            use super::*;
-            $crate::store_conformance!(@tests $harness;
-                append: [
-                    sizes, wrong_end_changes_nothing, racing_handles, groups_are_atomic,
-                    pipelined_order, failure_fails_what_is_behind, dropped_commit_commits,
-                    group_commit,
-                ];
-                reading: [
-                    floor, small_limit_returns_one_batch, limit_within, upto_hides, times,
-                    append_time,
-                    readers_see_committed_prefixes, watch_loses_no_wakeup,
-                ];
-                fencing: [
-                    zombie_is_fenced, epochs_only_grow, other_owner_fences,
-                    lower_owner_is_refused, names_of_errors,
-                ];
-                space: [
-                    trim, delete_and_create_again, shards_are_apart, space_is_given_back,
-                    pieces_and_sizes,
-                ];
-                crash: [
-                    reopen_after_close, acked_survives_kill, acked_survives_power_cut,
-                    kill_restart_work_power_cut, trim_survives_kill,
-                ];
-            );
-        }
-    };
-    (@tests $harness:expr; $($module:ident: [$($test:ident),* $(,)?];)*) => {
-        $($(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                let harness = $harness;
-                $crate::conformance::$module::$test(&harness).await;
-            }
-        )*)*
-    };
+/// Whether the points run at the sizes of the list: `FENCEPOST_CONFORMANCE=full`.
+pub fn full() -> bool {
+    std::env::var("FENCEPOST_CONFORMANCE").is_ok_and(|size| size == "full")
+}
+
+/// The size of the list, or a smaller one.
+pub fn full_or<T>(size: T, small: T) -> T {
+    if full() { size } else { small }
+}
+
+/// One point of the list, or a part of one.
+#[derive(Clone, Copy)]
+pub struct Point {
+    /// Its number in the list of `docs/store-conformance.md`; 0 for what the list does not name.
+    pub number: u8,
+    /// The function.
+    pub name: &'static str,
+    /// Runs it over a fresh harness; panics where the store fails.
+    pub run: Run,
+}
+
+/// How a point is run: a future on the runtime that polls it.
+pub type Run = for<'a> fn(&'a dyn Harness) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+impl Debug for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02} {}", self.number, self.name)
+    }
+}
+
+/// The suite. Every function is a point of its own; the numbers are those of the list.
+pub fn points() -> Vec<Point> {
+    macro_rules! points {
+        ($($number:literal $module:ident::$name:ident,)*) => {
+            vec![$(Point {
+                number: $number,
+                name: stringify!($name),
+                run: |harness| Box::pin($module::$name(harness)),
+            }),*]
+        };
+    }
+    points![
+        1 append::sizes,
+        2 reading::floor,
+        2 reading::upto_hides,
+        3 reading::small_limit_returns_one_batch,
+        3 reading::limit_within,
+        4 append::wrong_end_changes_nothing,
+        5 append::racing_handles,
+        6 fencing::zombie_is_fenced,
+        6 fencing::other_owner_fences,
+        7 fencing::epochs_only_grow,
+        7 fencing::lower_owner_is_refused,
+        8 append::groups_are_atomic,
+        9 append::pipelined_order,
+        9 append::failure_fails_what_is_behind,
+        10 append::dropped_commit_commits,
+        11 append::group_commit,
+        12 crash::acked_survives_kill,
+        12 crash::reopen_after_close,
+        13 crash::acked_survives_power_cut,
+        18 space::trim,
+        18 crash::trim_survives_kill,
+        19 space::space_is_given_back,
+        21 space::delete_and_create_again,
+        22 reading::readers_see_committed_prefixes,
+        23 reading::watch_loses_no_wakeup,
+        24 reading::times,
+        32 crash::kill_restart_work_power_cut,
+        0 reading::append_time,
+        0 fencing::names_of_errors,
+        0 space::shards_are_apart,
+        0 space::pieces_and_sizes,
+    ]
 }

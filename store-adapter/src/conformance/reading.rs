@@ -14,17 +14,17 @@ pub async fn floor(harness: &dyn Harness) {
         world.append(first(), &batch_of(10, 200, 0, fill)).await;
     }
     for from in [0, 1, 9, 10, 15, 55, 99] {
-        let found = world.store.read(first(), from, 1, i64::MAX).await.unwrap();
+        let found = world.read(first(), from, 1, i64::MAX).await.unwrap();
         assert_eq!(found.len(), 1);
         let (base, last) = (from / 10 * 10, from / 10 * 10 + 9);
         assert_eq!((found[0].base_offset, found[0].last_offset), (base, last));
     }
-    let at_end = world.store.read(first(), 100, 1000, i64::MAX).await;
+    let at_end = world.read(first(), 100, 1000, i64::MAX).await;
     assert_eq!(at_end, Ok(Vec::new()));
     let out = Err(StoreError::OutOfRange { start: 0, end: 100 });
-    assert_eq!(world.store.read(first(), 101, 1, i64::MAX).await, out);
-    assert_eq!(world.store.read(first(), -1, 1, i64::MAX).await, out);
-    let unknown = world.store.read(log(9, 9), 0, 1, i64::MAX).await;
+    assert_eq!(world.read(first(), 101, 1, i64::MAX).await, out);
+    assert_eq!(world.read(first(), -1, 1, i64::MAX).await, out);
+    let unknown = world.read(log(9, 9), 0, 1, i64::MAX).await;
     assert_eq!(unknown, Err(StoreError::NotFound));
 }
 
@@ -42,7 +42,7 @@ pub async fn small_limit_returns_one_batch(harness: &dyn Harness) {
         (25_000, 2),
         (200_000, 20),
     ] {
-        let found = world.store.read(first(), 0, limit, i64::MAX).await.unwrap();
+        let found = world.read(first(), 0, limit, i64::MAX).await.unwrap();
         assert_eq!(found.len(), count, "{limit}");
     }
 }
@@ -69,6 +69,9 @@ pub async fn limit_within(harness: &dyn Harness) {
         (5, small, 1),
     ] {
         let store = &world.store;
+        if store.caps().reads_lag {
+            drop(store.read_within(first(), from, limit, i64::MAX).await);
+        }
         let found = store.read_within(first(), from, limit, i64::MAX).await;
         assert_eq!(found.unwrap().len(), count, "{from} {limit}");
     }
@@ -81,10 +84,10 @@ pub async fn upto_hides(harness: &dyn Harness) {
     let world = World::with_log(harness).await;
     world.fill(first(), 0..10).await;
     for upto in 0..=10_i64 {
-        let found = world.store.read(first(), 0, 1 << 20, upto).await.unwrap();
+        let found = world.read(first(), 0, 1 << 20, upto).await.unwrap();
         assert_eq!(found.len(), usize::try_from(upto).unwrap());
     }
-    let behind = world.store.read(first(), 5, 1 << 20, 5).await;
+    let behind = world.read(first(), 5, 1 << 20, 5).await;
     assert_eq!(behind, Ok(Vec::new()));
 }
 
@@ -180,7 +183,7 @@ pub async fn readers_see_committed_prefixes(harness: &dyn Harness) {
 pub async fn watch_loses_no_wakeup(harness: &dyn Harness) {
     let world = World::with_log(harness).await;
     let mut watch = world.store.watch(first()).unwrap();
-    let last = 2000;
+    let last = i64::from(super::full_or(100_000, 2000));
     let watcher = tokio::spawn(async move {
         loop {
             let Bounds { end, .. } = *watch.borrow_and_update();

@@ -12,7 +12,7 @@ pub async fn trim(harness: &dyn Harness) {
     world.fill(first(), 0..10).await;
     world.trim(first(), 4).await.unwrap();
     let out = Err(StoreError::OutOfRange { start: 4, end: 10 });
-    assert_eq!(world.store.read(first(), 3, 1, i64::MAX).await, out);
+    assert_eq!(world.read(first(), 3, 1, i64::MAX).await, out);
     world.trim(first(), 2).await.unwrap();
     assert_eq!(world.bounds(first()), Bounds { start: 4, end: 10 });
     world.assert_fills(first(), 4, 4..10).await;
@@ -22,7 +22,7 @@ pub async fn trim(harness: &dyn Harness) {
     world.trim(first(), 10).await.unwrap();
     for _ in 0..2 {
         assert_eq!(world.bounds(first()), Bounds { start: 10, end: 10 });
-        let empty = world.store.read(first(), 10, 1, i64::MAX).await;
+        let empty = world.read(first(), 10, 1, i64::MAX).await;
         assert_eq!(empty, Ok(Vec::new()));
         assert_eq!(world.store.find_time(first(), 0).await, Ok(None));
         world = world.reopened().await;
@@ -48,7 +48,7 @@ pub async fn delete_and_create_again(harness: &dyn Harness) {
     let gone = async |world: &World<'_>| {
         let late = world.submit(first(), 5, &batch(1)).await;
         assert_eq!(late, Err(StoreError::NotFound));
-        let read = world.store.read(first(), 0, 1, i64::MAX).await;
+        let read = world.read(first(), 0, 1, i64::MAX).await;
         assert_eq!(read, Err(StoreError::NotFound));
         assert_eq!(world.store.bounds(log(1, 1)), None);
         assert_eq!(world.store.list().await.unwrap().len(), 1);

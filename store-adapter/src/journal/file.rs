@@ -114,11 +114,16 @@ impl FileHeader {
         let bytes = bytes.get(..FILE_HEADER_LEN).ok_or(FileHeaderError::Bad)?;
         let (body, mut crc) = bytes.split_at(FILE_HEADER_LEN - 4);
         let mut rest = body.strip_prefix(MAGIC).ok_or(FileHeaderError::Bad)?;
+        // First, and in every version at its place: a damaged version is not a newer one, which
+        // would close the whole shard.
+        if crc.get_u32() != crc32c::crc32c(body) {
+            return Err(FileHeaderError::Bad);
+        }
         let version = rest.get_u32();
         if version > FORMAT_VERSION {
             return Err(FileHeaderError::Newer(version));
         }
-        if crc.get_u32() != crc32c::crc32c(body) || version < VERSION_WRITTEN {
+        if version < VERSION_WRITTEN {
             return Err(FileHeaderError::Bad);
         }
         let found = FileId {

@@ -199,6 +199,11 @@ impl Files {
         of_shard.map(|(id, known)| (*id, known.closed)).collect()
     }
 
+    /// What is known of a closed file.
+    pub(crate) fn closed_file(&self, id: FileId) -> Option<Closed> {
+        self.closed.lock().get(&id).map(|known| known.closed)
+    }
+
     /// Bytes of a closed file; 0 when it is not known.
     pub(crate) fn closed_len(&self, id: FileId) -> u64 {
         let closed = self.closed.lock();

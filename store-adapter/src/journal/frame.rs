@@ -394,6 +394,13 @@ mod tests {
         assert_eq!(FileHeader::decode(file(), &bytes[..63]), bad);
         let mut newer = bytes.to_vec();
         newer[11] = 3;
+        assert_eq!(
+            FileHeader::decode(file(), &newer),
+            bad,
+            "its checksum is wrong"
+        );
+        let crc = crc32c::crc32c(&newer[..60]);
+        newer[60..].copy_from_slice(&crc.to_be_bytes());
         let found = FileHeader::decode(file(), &newer);
         assert_eq!(found, Err(FileHeaderError::Newer(3)));
         let again = FileHeader {

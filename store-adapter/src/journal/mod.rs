@@ -7,9 +7,10 @@
 //! then publishes and answers. Byte layout: `frame.rs` and docs/journal-format.md; opening:
 //! `recovery.rs`.
 
+mod copying;
 mod extents;
 mod file;
-mod files;
+pub(crate) mod files;
 mod frame;
 mod index;
 mod keeper;
@@ -17,7 +18,7 @@ mod newest;
 mod offline;
 mod payload;
 mod pieces;
-mod queue;
+pub(crate) mod queue;
 mod reader;
 mod recovery;
 mod rewrite;
@@ -26,6 +27,7 @@ mod room;
 mod round;
 mod scan;
 mod shard;
+mod sift;
 #[cfg(feature = "sled")]
 mod sled_index;
 mod sources;
@@ -157,7 +159,7 @@ impl FlushPolicy {
 }
 
 /// What a failed step of reading or opening means to the caller: nothing happened.
-fn volume_error(error: &VolumeError) -> StoreError {
+pub(crate) fn volume_error(error: &VolumeError) -> StoreError {
     match error {
         VolumeError::NoSpace { path } => StoreError::Full { path: path.clone() },
         VolumeError::TooManyOpenFiles { .. } => StoreError::Unavailable(error.to_string()),
@@ -166,7 +168,7 @@ fn volume_error(error: &VolumeError) -> StoreError {
 }
 
 /// What a failed step on an owned file means to the caller.
-fn owned_error(error: &OwnedError) -> StoreError {
+pub(crate) fn owned_error(error: &OwnedError) -> StoreError {
     match error {
         OwnedError::Stale => StoreError::Fenced,
         OwnedError::Damaged { path, why } => StoreError::Corrupt {

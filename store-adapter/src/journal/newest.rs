@@ -17,6 +17,7 @@ use super::{owned_error, volume_error};
 use crate::ids::ShardId;
 use crate::store::StoreError;
 use crate::volume::owned::{Claim, OwnedError};
+use crate::volume::sum::{check_sum, with_sum};
 use crate::volume::{Volume, VolumePath};
 
 /// Largest `newest.json` that is read, bytes.
@@ -40,7 +41,7 @@ pub(crate) async fn witness(claim: &Claim, id: FileId) -> Result<(), OwnedError>
         path: path.to_string(),
         why: error.to_string(),
     })?;
-    claim.replace(&path, Bytes::from(json)).await
+    claim.replace(&path, with_sum(&json)).await
 }
 
 /// Refuses the shard if its newest file is known to have been begun, and is not there any more or
@@ -86,6 +87,7 @@ async fn judge(
         path: target.to_string(),
         why,
     };
+    check_sum(&bytes).map_err(|error| corrupt(error.to_string()))?;
     let newest: Newest = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
     if newest.file.is_empty() {
         return Ok(());
@@ -105,8 +107,8 @@ async fn judge(
         path: path(id).to_string(),
         why: format!(
             "this journal file is missing or empty, though batches may have been acknowledged in \
-             it; nothing was changed. Restore the file, or set \"file\" to \"\" in {target} \
-             to go on without them"
+             it; nothing was changed. Restore the file, or make {{\"file\":\"\"}} all that is in \
+             {target} to go on without them"
         ),
     })
 }

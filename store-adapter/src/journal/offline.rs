@@ -17,9 +17,12 @@ use super::files::{Files, path, shard_dir};
 use super::index::MemoryIndex;
 use super::queue::Queue;
 use super::reader::{self, Range};
-use super::recovery::{SEALS_MAX, index_logs, list, newest_checkpoint, refuse_rewritten};
+use super::recovery::{
+    SEALS_MAX, decode_seals, index_logs, list, newest_checkpoint, refuse_rewritten, seals_path,
+};
 use super::scan::{Scanner, Step};
 use super::shard::{Log, Shard};
+use super::sift::Rewrites;
 use super::sources::{Read, open_sources, read_source};
 use super::table::{Replay, Table};
 use super::{JournalCounters, newest, volume_error};
@@ -114,6 +117,8 @@ impl OfflineShard {
     /// # Errors
     /// Where an opening would refuse the shard.
     pub async fn read(volume: Arc<dyn Volume>, shard: ShardId) -> Result<Self, StoreError> {
+        #[cfg(feature = "sled")]
+        crate::kv::refuse_kv(&volume, shard).await?;
         let index: Arc<MemoryIndex> = Arc::default();
         let counters = Arc::new(JournalCounters::default());
         let files = Files::new(Arc::clone(&volume), index, counters);
@@ -152,6 +157,7 @@ impl OfflineShard {
         let closed = Arc::new(Shard {
             id: shard,
             queue: Queue::new(0),
+            rewrites: Rewrites::default(),
         });
         let mut logs = BTreeMap::new();
         let mut needed: BTreeMap<FileId, u64> = BTreeMap::new();
@@ -332,13 +338,9 @@ async fn read_seals(
     volume: &Arc<dyn Volume>,
     shard: ShardId,
 ) -> Result<BTreeMap<String, u64>, StoreError> {
-    let path = shard_dir(shard).join("seals.json");
-    let bytes = match volume.read(&path, SEALS_MAX).await {
+    let bytes = match volume.read(&seals_path(shard), SEALS_MAX).await {
         Err(error) if error.is_not_found() => return Ok(BTreeMap::new()),
         bytes => bytes.map_err(|error| volume_error(&error))?,
     };
-    serde_json::from_slice(&bytes).map_err(|error| StoreError::Corrupt {
-        path: path.to_string(),
-        why: error.to_string(),
-    })
+    decode_seals(shard, &bytes)
 }

@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Delete(Uuid, Reply<()>),
     /// Acquire a log.
     Acquire(LogId, LeaderEpoch, Reply<LogState>),
+    /// Close the file that is being written and begin the next one.
+    Roll(Reply<()>),
     /// Finish what is queued and close the shard.
     Close(Reply<()>),
 }
@@ -61,6 +63,7 @@ impl Command {
             Self::Group(_, reply)
             | Self::Create(_, _, reply)
             | Self::Delete(_, reply)
+            | Self::Roll(reply)
             | Self::Close(reply) => answer(reply, Err(error)),
             Self::Acquire(_, _, reply) => answer(reply, Err(error)),
         }
@@ -147,7 +150,7 @@ impl Queue {
     }
 
     /// Waits until something is queued, and takes commands in order: at most `max_count`, and no
-    /// more once they hold `max_bytes`. A close comes alone. Empty once the queue is closed.
+    /// more once they hold `max_bytes`. A close comes alone, and so does a roll. Empty once the queue is closed.
     pub(crate) async fn take(&self, max_count: usize, max_bytes: usize) -> Vec<Queued> {
         loop {
             {
@@ -190,8 +193,9 @@ impl Inner {
         let mut taken = Vec::new();
         let mut bytes = 0;
         while taken.len() < max_count && bytes < max_bytes {
-            let close = |queued: &Queued| matches!(queued.command, Command::Close(_));
-            if self.waiting.front().is_some_and(close) && !taken.is_empty() {
+            let alone =
+                |queued: &Queued| matches!(queued.command, Command::Close(_) | Command::Roll(_));
+            if self.waiting.front().is_some_and(alone) && !taken.is_empty() {
                 break;
             }
             let Some(queued) = self.waiting.pop_front() else {
@@ -199,7 +203,7 @@ impl Inner {
             };
             bytes += queued.bytes;
             self.bytes = self.bytes.saturating_sub(queued.bytes);
-            let last = close(&queued);
+            let last = alone(&queued);
             taken.push(queued);
             if last {
                 break;

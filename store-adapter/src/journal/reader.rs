@@ -316,7 +316,7 @@ async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>
         next = taken.next;
         let found = taken.batches.into_iter().find(|batch| {
             let header = crate::batch::BatchHeader::read(&batch.bytes);
-            header.is_ok_and(|header| header.max_timestamp >= time)
+            header.is_ok_and(|header| header.reaches(time))
         });
         if found.is_some() {
             return Ok(found);

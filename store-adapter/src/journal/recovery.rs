@@ -8,8 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::extents::{LogIndex, Segment};
 use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
 use super::files::{Files, journal_dir, path, shard_dir};
@@ -23,6 +21,7 @@ use crate::fault::{Fault, planted};
 use crate::ids::{BrokerId, LogId, OwnerEpoch, ShardId};
 use crate::store::{ShardInfo, StoreError};
 use crate::volume::owned::{Area, Claim, OwnedFiles, PresentOwner};
+use crate::volume::sum::{check_sum, with_sum};
 use crate::volume::{Volume, VolumeError, VolumeFile};
 
 /// Largest `seals.json` that is read, bytes: some 100,000 files.
@@ -92,6 +91,8 @@ pub(crate) struct Opened {
 pub(crate) async fn open(request: &Request<'_>) -> Result<Opened, StoreError> {
     let volume = request.files.volume();
     refuse_newer(volume, request.shard).await?;
+    #[cfg(feature = "sled")]
+    crate::kv::refuse_kv(volume, request.shard).await?;
     let owner = PresentOwner {
         epoch: request.owner,
         broker: request.broker,
@@ -285,7 +286,8 @@ fn report(request: &Request<'_>, table: &Table, reads: &[Read]) -> ShardInfo {
     }
 }
 
-fn seals_path(shard: ShardId) -> crate::volume::VolumePath {
+/// Where the lengths of files of lower epochs are.
+pub(crate) fn seals_path(shard: ShardId) -> crate::volume::VolumePath {
     shard_dir(shard).join("seals.json")
 }
 
@@ -295,10 +297,20 @@ async fn read_seals(claim: &Claim, shard: ShardId) -> Result<BTreeMap<String, u6
     let Some(bytes) = bytes.map_err(|error| owned_error(&error))? else {
         return Ok(BTreeMap::new());
     };
-    serde_json::from_slice(&bytes).map_err(|error| StoreError::Corrupt {
-        path: target.to_string(),
-        why: error.to_string(),
-    })
+    decode_seals(shard, &bytes)
+}
+
+/// The content of `seals.json`.
+pub(crate) fn decode_seals(
+    shard: ShardId,
+    bytes: &[u8],
+) -> Result<BTreeMap<String, u64>, StoreError> {
+    let corrupt = |why: String| StoreError::Corrupt {
+        path: seals_path(shard).to_string(),
+        why,
+    };
+    check_sum(bytes).map_err(|error| corrupt(error.to_string()))?;
+    serde_json::from_slice(bytes).map_err(|error| corrupt(error.to_string()))
 }
 
 async fn write_seals(
@@ -319,7 +331,7 @@ async fn write_seals(
         path: seals_path(shard).to_string(),
         why: error.to_string(),
     })?;
-    let replaced = claim.replace(&seals_path(shard), Bytes::from(json)).await;
+    let replaced = claim.replace(&seals_path(shard), with_sum(&json)).await;
     replaced.map_err(|error| owned_error(&error))
 }
 

@@ -5,26 +5,28 @@
 //! owned-file primitive: whole and durable, under the same name, by one rename. So the order of
 //! files and offsets stays, a crash leaves the one or the other, and a fenced owner changes
 //! nothing. In the background, one file at a time, slower than the disk.
+//!
+//! Compaction goes the same way: the batches of some logs pass a sieve while their file is written
+//! anew (`sift.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::extents::{Extent, FileIndex, Segment, from_offset};
-use super::file::{FILE_HEADER_LEN, FileHeader, FileId, Seed};
+use super::copying::{Needed, Output, data_len};
+use super::extents::{FileIndex, Segment, from_offset};
+use super::file::{FILE_HEADER_LEN, FileHeader, FileId};
 use super::files::{Closed, Files, path};
-use super::frame::{self, BATCH_PREFIX_LEN, Check, FRAME_HEADER_LEN, Frame, Kind, NO_LOG};
-use super::payload::Round;
 use super::round::footer;
 use super::shard::{Log, Registry, Shard};
+use super::sift::Sifters;
 use super::{FlushPolicy, JournalConfig, keeper};
 use crate::fault::{Fault, planted};
-use crate::ids::LogId;
 use crate::runtime::Env;
 use crate::volume::owned::{Claim, Draft, OwnedError};
 use crate::volume::{VolumeError, VolumeFile};
@@ -78,7 +80,7 @@ pub(crate) struct Rewriter {
 
 /// Why a file was not written anew.
 #[derive(Debug)]
-enum Failed {
+pub(super) enum Failed {
     /// It is not as its index says: left alone for good.
     Damaged,
     /// The shard is closed, or another owner's.
@@ -112,16 +114,14 @@ impl From<OwnedError> for Failed {
     }
 }
 
-/// What of a log a file has to keep.
-struct Needed {
-    log: LogId,
-    start: i64,
-    extents: Vec<Extent>,
-}
-
 impl Rewriter {
     /// Works until the writer has ended.
     pub(crate) async fn run(self) {
+        self.work().await;
+        self.shard.rewrites.close();
+    }
+
+    async fn work(&self) {
         let mut left_alone = Vec::new();
         let mut again = false;
         loop {
@@ -129,6 +129,7 @@ impl Rewriter {
                 biased;
                 () = self.garbage.ended.cancelled() => return,
                 () = self.garbage.more.notified() => {}
+                () = self.shard.rewrites.pushed() => {}
                 () = self.env.clock.sleep(RETRY), if again => {}
             }
             again = false;
@@ -137,6 +138,9 @@ impl Rewriter {
                 () = self.garbage.ended.cancelled() => return,
                 () = self.env.clock.sleep(GATHER) => {}
             }
+            if self.sift(&mut left_alone).await.is_err() {
+                return;
+            }
             // Files that this pass is done with, whatever came of it.
             let mut passed = Vec::new();
             while let Some((id, closed)) = self.pick(&left_alone, &passed) {
@@ -144,23 +148,32 @@ impl Rewriter {
                 match self.rewrite(id, closed).await {
                     Ok(()) | Err(Failed::NotWorth) => {}
                     Err(Failed::Ended) => return,
-                    Err(Failed::Damaged) => {
-                        if self.files.damaged(id) {
-                            let path = path(id);
-                            tracing::error!(%path, "a journal file is damaged; it is kept");
-                        }
-                        left_alone.push(id);
-                    }
-                    Err(Failed::Unsure(error)) => {
-                        tracing::warn!(%error, "a journal file may have been written anew");
-                        left_alone.push(id);
-                    }
-                    Err(Failed::Step(error)) => {
-                        let path = path(id);
-                        tracing::warn!(%path, %error, "a journal file could not be written anew");
-                        again = true;
-                    }
+                    Err(failed) => again |= self.note(id, failed, &mut left_alone),
                 }
+            }
+        }
+    }
+
+    /// Says why a file was not written anew; whether it may go better later.
+    pub(super) fn note(&self, id: FileId, failed: Failed, left_alone: &mut Vec<FileId>) -> bool {
+        let path = path(id);
+        match failed {
+            Failed::Ended | Failed::NotWorth => false,
+            Failed::Damaged => {
+                if self.files.damaged(id) {
+                    tracing::error!(%path, "a journal file is damaged; it is kept");
+                }
+                left_alone.push(id);
+                false
+            }
+            Failed::Unsure(error) => {
+                tracing::warn!(%error, "a journal file may have been written anew");
+                left_alone.push(id);
+                false
+            }
+            Failed::Step(error) => {
+                tracing::warn!(%path, %error, "a journal file could not be written anew");
+                true
             }
         }
     }
@@ -198,17 +211,27 @@ impl Rewriter {
     }
 
     async fn rewrite(&self, id: FileId, closed: Closed) -> Result<(), Failed> {
-        let old = self.files.handle(id).await?;
-        let bytes = old.read_at(0, FILE_HEADER_LEN).await?;
-        let header = FileHeader::decode(id, &bytes).map_err(|_| Failed::Damaged)?;
         let needed = self.needed(id).await?;
         let extents = needed.iter().flat_map(|one| &one.extents);
         let kept: u64 = extents.map(|extent| u64::from(extent.bytes)).sum();
         if kept >= closed.len / 2 {
             return Err(Failed::NotWorth);
         }
+        self.replace(id, closed, &needed, &mut Sifters::default())
+            .await
+    }
+
+    /// Writes a file anew with what is needed of it, as far as the sieves leave it.
+    pub(super) async fn replace(
+        &self,
+        id: FileId,
+        closed: Closed,
+        needed: &[Needed],
+        sifters: &mut Sifters,
+    ) -> Result<(), Failed> {
+        let old = self.files.handle(id).await?;
         let draft = self.claim.begin().await?;
-        match self.fill(&old, header, &needed, closed, &draft).await {
+        match self.fill(&old, (id, closed), needed, sifters, &draft).await {
             Ok((closed, index)) => self.put(id, closed, index, draft).await,
             Err(failed) => {
                 self.claim.abandon(draft).await;
@@ -218,7 +241,7 @@ impl Rewriter {
     }
 
     /// What of `id` the logs need. What they do not need, they will not after a crash either.
-    async fn needed(&self, id: FileId) -> Result<Vec<Needed>, Failed> {
+    pub(super) async fn needed(&self, id: FileId) -> Result<Vec<Needed>, Failed> {
         let index = self.files.index(id).await?;
         let mut all = Vec::new();
         for (log, extents) in &index.logs {
@@ -265,11 +288,13 @@ impl Rewriter {
     async fn fill(
         &self,
         old: &Arc<dyn VolumeFile>,
-        header: FileHeader,
+        (id, closed): (FileId, Closed),
         needed: &[Needed],
-        closed: Closed,
+        sifters: &mut Sifters,
         draft: &Draft,
     ) -> Result<(Closed, FileIndex), Failed> {
+        let bytes = old.read_at(0, FILE_HEADER_LEN).await?;
+        let header = FileHeader::decode(id, &bytes).map_err(|_| Failed::Damaged)?;
         let seed = header.id.seed();
         let before = match header.rewritten {
             Some(len) => len,
@@ -284,11 +309,14 @@ impl Rewriter {
             for extent in &one.extents {
                 let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
                 let bytes = old.read_at(extent.position, len).await?;
-                copy(&bytes, extent, one, seed, &mut out).ok_or(Failed::Damaged)?;
+                sifters
+                    .take_extent(&bytes, extent, one, seed, &mut out)
+                    .ok_or(Failed::Damaged)?;
                 if out.round.len() >= ROUND_BYTES {
                     self.write(&mut out, draft).await?;
                 }
             }
+            sifters.end(one.log, &mut out);
         }
         self.write(&mut out, draft).await?;
         let position = out.position;
@@ -376,112 +404,5 @@ impl Rewriter {
         if doomed {
             keeper::remove(&self.files, id).await;
         }
-    }
-}
-
-/// Where the data of a closed file ends.
-async fn data_len(files: &Files, id: FileId, closed: Closed) -> Result<u64, VolumeError> {
-    if !closed.footer {
-        return Ok(closed.len);
-    }
-    let file = files.handle(id).await?;
-    let footer = super::files::read_footer(&*file, id, closed.len).await?;
-    Ok(footer.map_or(closed.len, |footer| footer.position))
-}
-
-/// Copies what is needed of one extent. `None` when the extent is not what the index says.
-fn copy(
-    bytes: &Bytes,
-    extent: &Extent,
-    needed: &Needed,
-    seed: Seed,
-    out: &mut Output,
-) -> Option<()> {
-    let mut at = 0;
-    let mut next = None;
-    while at < bytes.len() {
-        let rest = bytes.get(at..)?;
-        let (frame, _) = Frame::decode(rest)?;
-        let len = FRAME_HEADER_LEN + frame.payload_len as usize;
-        if frame.kind == Kind::Append && frame.log == needed.log {
-            if next.is_some_and(|next| next != frame.base) {
-                return None;
-            }
-            if next.is_none() && frame.base != extent.base {
-                return None;
-            }
-            next = Some(frame.last().saturating_add(1));
-            if frame.last() >= needed.start {
-                let position = extent.position.saturating_add(at as u64);
-                if !matches!(frame::check(seed, position, rest), Check::Good(..)) {
-                    return None;
-                }
-                out.append(&frame, bytes.get(at + FRAME_HEADER_LEN..at + len)?);
-            }
-        }
-        at += len;
-    }
-    (next == Some(extent.last.saturating_add(1))).then_some(())
-}
-
-/// A file that is written anew, round by round.
-struct Output {
-    seed: Seed,
-    /// Where the round starts, in the file.
-    position: u64,
-    round: BytesMut,
-    /// Bytes at the head of the first round that are no frames.
-    head: usize,
-    crc: u32,
-    frames: u32,
-    index: FileIndex,
-}
-
-impl Output {
-    fn new(header: FileHeader) -> Self {
-        Self {
-            seed: header.id.seed(),
-            position: 0,
-            round: BytesMut::from(&header.encode()[..]),
-            head: FILE_HEADER_LEN,
-            crc: 0,
-            frames: 0,
-            index: FileIndex::default(),
-        }
-    }
-
-    fn append(&mut self, frame: &Frame, batch: &[u8]) {
-        let position = self.position + self.round.len() as u64;
-        let prefix = &batch[..BATCH_PREFIX_LEN.min(batch.len())];
-        let crc = frame.encode(self.seed, position, prefix, &mut self.round);
-        self.round.put_slice(batch);
-        self.crc = crc32c::crc32c_append(self.crc, &crc.to_be_bytes());
-        self.frames += 1;
-        self.index.add(frame, position);
-    }
-
-    /// Ends the round: its bytes, and where they go.
-    fn close(&mut self) -> (u64, Bytes) {
-        let start = self.position;
-        if self.frames > 0 {
-            let payload = Round {
-                crc: self.crc,
-                ends: Vec::new(),
-            };
-            let payload = payload.encode();
-            let commit = Frame {
-                payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
-                base: i64::try_from(start + self.head as u64).unwrap_or(i64::MAX),
-                last_delta: self.frames,
-                ..Frame::new(Kind::Commit, NO_LOG)
-            };
-            let position = start + self.round.len() as u64;
-            commit.encode(self.seed, position, &payload, &mut self.round);
-            self.round.put_slice(&payload);
-        }
-        let bytes = self.round.split().freeze();
-        self.position += bytes.len() as u64;
-        (self.head, self.crc, self.frames) = (0, 0, 0);
-        (start, bytes)
     }
 }

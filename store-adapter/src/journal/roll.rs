@@ -71,6 +71,16 @@ impl Writer {
         Ok(())
     }
 
+    /// Begins the next file, so that the batches of this one are in a closed one.
+    pub(super) async fn roll_if_used(&mut self, reply: Reply<()>) {
+        let used = self
+            .logs
+            .values()
+            .any(|log| !log.index.read().active.is_empty());
+        let outcome = if used { self.roll().await } else { Ok(()) };
+        answer(reply, outcome.map_err(|error| super::volume_error(&error)));
+    }
+
     /// Makes a new file known. Where it may or may not be known, it can be neither used nor
     /// taken back: the shard ends, and the next opening finds out.
     async fn witness(&self, id: FileId) -> Result<(), VolumeError> {

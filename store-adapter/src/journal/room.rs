@@ -36,8 +36,11 @@ impl Writer {
         if end <= self.current.allocated {
             return Ok(());
         }
-        let step = RESERVE_STEP.min(self.parts.config.segment_bytes);
-        for wanted in [end.saturating_add(step), end] {
+        let segment = self.parts.config.segment_bytes;
+        let step = RESERVE_STEP.min(segment);
+        // Not beyond where the file is closed: what is reserved there is nobody's until it goes.
+        let ahead = end.saturating_add(step).min(segment.max(end));
+        for wanted in [ahead, end] {
             match self.current.file.allocate(wanted).await {
                 Ok(()) => {
                     self.current.allocated = wanted;

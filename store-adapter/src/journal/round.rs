@@ -144,7 +144,7 @@ impl Plan {
                     answer(reply, Err(error));
                 }
             },
-            Command::Close(reply) => answer(reply, Ok(())),
+            Command::Close(reply) | Command::Roll(reply) => answer(reply, Ok(())),
         }
     }
 

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::extents::LogIndex;
 use super::queue::Queue;
+use super::sift::Rewrites;
 use crate::ids::{LogId, ShardId};
 use crate::store::{Bounds, StoreError};
 
@@ -18,6 +19,8 @@ pub(crate) struct Shard {
     pub(crate) id: ShardId,
     /// What waits for its writer; closed with the shard.
     pub(crate) queue: Queue,
+    /// What waits for whoever gives space back.
+    pub(crate) rewrites: Rewrites,
 }
 
 impl Shard {

@@ -14,6 +14,7 @@ use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
 use super::files::{Closed, kept_index, path, read_footer};
 use super::frame::Kind;
 use super::index::{Anchor, Hint, IndexStore};
+use super::payload::CatalogueEntry;
 use super::scan::{FoundRound, Scanner, Step};
 use super::table::Replay;
 use super::volume_error;
@@ -37,6 +38,10 @@ pub(crate) struct Source {
     pub(crate) data_len: Option<u64>,
     /// Whether it is the last file of its epoch.
     pub(crate) last_of_epoch: bool,
+    /// Lsn of position 0 of the file behind it, in whatever epoch, if its header is right.
+    next_lsn: Option<u64>,
+    /// Whether its header is damaged, and `header` is what it must have been.
+    mended: bool,
 }
 
 /// Opens `ids` (in order), reads their headers and works out what is known of their lengths.
@@ -57,17 +62,73 @@ pub(crate) async fn open_sources(
         let mut source = open_source(volume, *id, &*file).await?;
         source.seal = seals.get(&id.name()).copied();
         source.data_len = known.get(id).copied();
-        if let (Some(before), Some(header)) = (sources.last_mut(), source.header)
-            && before.id.epoch == id.epoch
-        {
-            before.last_of_epoch = false;
-            if before.id.seq.checked_add(1) == Some(id.seq) {
-                before.data_len.get_or_insert(header.previous_len);
+        if let (Some(before), Some(header)) = (sources.last_mut(), source.header) {
+            before.next_lsn = Some(header.first_lsn);
+            if before.id.epoch == id.epoch {
+                before.last_of_epoch = false;
+                if before.id.seq.checked_add(1) == Some(id.seq) {
+                    before.data_len.get_or_insert(header.previous_len);
+                }
             }
         }
         sources.push(source);
     }
+    for at in 0..sources.len() {
+        let (before, rest) = sources.split_at_mut(at);
+        let Some(source) = rest.first_mut() else {
+            continue;
+        };
+        match mended_header(before, source).await {
+            Ok(None) => {}
+            Ok(header) => {
+                source.header = header;
+                source.mended = true;
+            }
+            Err(_) if source.has_vanished().await => {}
+            Err(error) => return Err(error),
+        }
+    }
     Ok(sources)
+}
+
+/// What the damaged header of the last file of an epoch must have been, if everything that it says
+/// is known otherwise: the file begins with a checkpoint, whose frames are valid in this file only,
+/// so it was written in rounds; and the end of the file before it needs no other witness. Lsns only
+/// have to be behind those of the files and logs before.
+async fn mended_header(
+    before: &[Source],
+    source: &Source,
+) -> Result<Option<FileHeader>, StoreError> {
+    let alone = source.last_of_epoch && source.seal.or(source.data_len).is_none();
+    if source.header.is_some() || !alone || source.size <= FILE_HEADER_LEN as u64 {
+        return Ok(None);
+    }
+    if let Some(previous) = before.last()
+        && previous.id.epoch == source.id.epoch
+        && !previous.end_is_known().await?
+    {
+        return Ok(None);
+    }
+    let file = source.open().await?;
+    let step = source.scanner(&*file).next().await;
+    let round = match step.map_err(|error| volume_error(&error))? {
+        Step::Round(round) if is_checkpoint(&round) => round,
+        _ => return Ok(None),
+    };
+    let births = round.frames.iter().flat_map(|found| {
+        let mut payload = &found.payload[..];
+        std::iter::from_fn(move || CatalogueEntry::decode(&mut payload)).map(|entry| entry.birth)
+    });
+    let ends = before.iter().filter_map(|source| {
+        let header = source.header?;
+        Some(header.end_lsn(source.size))
+    });
+    Ok(Some(FileHeader {
+        id: source.id,
+        first_lsn: births.chain(ends).max().unwrap_or(0),
+        previous_len: 0,
+        rewritten: None,
+    }))
 }
 
 async fn open_source(
@@ -91,6 +152,8 @@ async fn open_source(
         seal: None,
         data_len: None,
         last_of_epoch: true,
+        next_lsn: None,
+        mended: false,
     })
 }
 
@@ -169,10 +232,18 @@ impl Source {
         self.seal.or(self.data_len)
     }
 
-    /// Whether the file was written anew.
     /// Whether it was written anew without what nobody needs.
     pub(crate) fn is_rewritten(&self) -> bool {
         self.header.is_some_and(|header| header.rewritten.is_some())
+    }
+
+    /// Whether its end is known without the header of the file behind it.
+    async fn end_is_known(&self) -> Result<bool, StoreError> {
+        if self.exact_len().is_some() {
+            return Ok(true);
+        }
+        let file = self.open().await?;
+        Ok(self.header.is_some() && self.footer(&*file).await?.is_some())
     }
 
     /// Where the file ends, footer included, as far as that is known.
@@ -282,7 +353,14 @@ pub(crate) async fn read_source(
     if source.header.is_none() {
         tracing::error!(path = %path(source.id), "the header of a journal file is damaged");
         read.damaged = true;
+        if replay.is_none() {
+            read_without_header(source, &mut read).await?;
+        }
         return Ok(read);
+    }
+    if source.mended {
+        tracing::error!(path = %path(source.id), "the header of a journal file is damaged");
+        read.damaged = true;
     }
     let file = source.open().await?;
     let footer = source.footer(&*file).await?;
@@ -318,6 +396,36 @@ pub(crate) async fn read_source(
         read.end_lsn = header.end_lsn(read.data_end);
     }
     Ok(read)
+}
+
+/// Finds the batches of a closed file whose header is damaged. Frames are valid at one position of
+/// one file by its name, so none is taken for another; what the header says of the file's length
+/// and place, the files around it know. A batch that is not found shows as a hole in its log.
+async fn read_without_header(source: &Source, read: &mut Read) -> Result<(), StoreError> {
+    let Some(end_lsn) = source.next_lsn else {
+        return Ok(());
+    };
+    // One that was written anew is shorter than what was known of it.
+    let end = source.seal.filter(|seal| *seal <= source.size);
+    let end = end.unwrap_or(source.size);
+    let file = source.open().await?;
+    let footer = read_footer(&*file, source.id, end).await;
+    let footer = footer.map_err(|error| volume_error(&error))?;
+    let known = |position| source.seal.is_some() || source.data_len.is_none_or(|l| position <= l);
+    if let Some(footer) = footer.filter(|footer| known(footer.position)) {
+        read.data_end = footer.position;
+        read.closed = Closed {
+            len: end,
+            footer: true,
+        };
+        read.index = footer.index;
+    } else if source.exact_len().is_some_and(|len| len <= source.size) {
+        scan_source(source, &*file, read, None, None).await?;
+    } else {
+        return Ok(());
+    }
+    read.end_lsn = end_lsn;
+    Ok(())
 }
 
 async fn scan_source(

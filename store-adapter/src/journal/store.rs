@@ -16,13 +16,14 @@ use super::queue::{Command, Queue, Reply};
 use super::reader::{self, Range};
 use super::recovery::{self, Request};
 use super::shard::{Log, Registry, Shard};
+use super::sift::Rewrites;
 use super::writer::{Parts, Writer};
 use super::{JournalConfig, keeper};
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::runtime::{BoxFuture, Env};
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo, Size,
-    StoreError, StoreFuture, StoredBatch,
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, Rewrite, Rewritten,
+    ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
 };
 use crate::volume::Volume;
 use crate::volume::owned::OwnedFiles;
@@ -159,6 +160,7 @@ impl JournalStore {
         let shard = Arc::new(Shard {
             id,
             queue: Queue::new(self.config.queue_bytes),
+            rewrites: Rewrites::new(),
         });
         let (jobs, queue) = mpsc::channel(keeper::JOBS_MAX);
         let all = Arc::new(AtomicBool::new(true));
@@ -217,6 +219,20 @@ impl JournalStore {
         Ok(())
     }
 
+    async fn rewrite_log(&self, rewrite: Rewrite) -> Result<Rewritten, StoreError> {
+        let log = self.log(rewrite.log)?;
+        log.check()?;
+        let first_open = log.index.read().active.first().map(|extent| extent.base);
+        if rewrite.seal && first_open.is_some_and(|base| base < rewrite.upto) {
+            Self::ask(&log.shard, Command::Roll).await?;
+        }
+        let (reply, outcome) = oneshot::channel();
+        log.shard.rewrites.push(rewrite, reply);
+        drop(log);
+        let ended = || StoreError::Offline("the shard is closed".to_owned());
+        outcome.await.map_err(|_| ended())?
+    }
+
     async fn create_log(&self, id: LogId, name: &str, shard: ShardId) -> Result<(), StoreError> {
         if name.len() > NAME_MAX {
             return Err(StoreError::Unsupported("so long a name"));
@@ -239,7 +255,11 @@ fn being_opened(id: ShardId) -> Arc<Shard> {
         "{}: the shard is being opened",
         shard_dir(id)
     )));
-    Arc::new(Shard { id, queue })
+    Arc::new(Shard {
+        id,
+        queue,
+        rewrites: Rewrites::default(),
+    })
 }
 
 /// Opens a shard, says how that went, and writes it until it is closed.
@@ -302,6 +322,7 @@ impl LogStore for JournalStore {
             max_append: self.config.max_append,
             durability: self.config.flush.durability(),
             shared: true,
+            reads_lag: false,
         }
     }
 
@@ -411,6 +432,19 @@ impl LogStore for JournalStore {
         let start = log.bounds.borrow().start;
         let size = log.index.read().size_from(start);
         Some(size)
+    }
+
+    fn settled(&self, id: LogId) -> Option<i64> {
+        let log = self.registry.get(id)?;
+        log.check().ok()?;
+        let start = log.bounds.borrow().start;
+        let index = log.index.read();
+        let last = index.sealed.back().map(|segment| segment.last);
+        Some(last.map_or(start, |last| last.saturating_add(1)))
+    }
+
+    fn rewrite(&self, rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
+        Box::pin(self.rewrite_log(rewrite))
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -135,9 +135,15 @@ impl<'a> Walk<'a> {
         let (frame, _) = Frame::decode(self.bytes.get(at..)?)?;
         let start = at + FRAME_HEADER_LEN;
         let end = start + frame.payload_len as usize;
-        (end <= self.bytes.len()).then(|| StoredBatch {
-            bytes: self.bytes.slice(start..end),
-            base_offset: frame.base,
+        if end > self.bytes.len() {
+            return None;
+        }
+        let bytes = self.bytes.slice(start..end);
+        // A frame also answers for offsets before its batch that are gone.
+        let base_offset = i64::from_be_bytes(*bytes.first_chunk::<8>()?);
+        Some(StoredBatch {
+            bytes,
+            base_offset,
             last_offset: frame.last(),
             append_ms: frame.append_ms,
         })

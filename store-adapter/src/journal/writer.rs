@@ -143,6 +143,11 @@ impl Writer {
                     }
                     return;
                 }
+                Some(queued) if matches!(queued.command, Command::Roll(_)) => {
+                    if let Some(Command::Roll(reply)) = taken.next().map(|q| q.command) {
+                        self.roll_if_used(reply).await;
+                    }
+                }
                 Some(_) => self.round(taken.collect()).await,
             }
         }

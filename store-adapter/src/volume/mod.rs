@@ -15,6 +15,7 @@ pub mod owned;
 mod path;
 pub mod posix;
 mod space;
+pub mod sum;
 #[cfg(test)]
 mod tests;
 

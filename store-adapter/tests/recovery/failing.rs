@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use store_adapter::ids::LeaderEpoch;
+use store_adapter::ids::{LeaderEpoch, LogId};
 use store_adapter::journal::{JournalConfig, JournalCounters, JournalStore, MemoryIndex};
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::{LogStore, Op, StoreError};
@@ -105,6 +105,115 @@ impl Broker {
             self.tried(&sent.unwrap_err());
         }
     }
+}
+
+/// The log of a topic that is deleted.
+const OTHER: LogId = LogId {
+    topic: uuid::Uuid::from_u128(2),
+    partition: 0,
+};
+
+/// Batches of the log that is trimmed.
+const FAST: i64 = 12;
+/// A batch of the slow log comes with every so many.
+const EACH: i64 = 3;
+
+/// Space is given back while the step of number `steps` fails: a trim, the deletion of a topic,
+/// files that are unlinked and files that are written anew. Whether the fault came.
+async fn give_back(steps: u64, outcome: StepOutcome) -> bool {
+    let volume = MemoryVolume::new();
+    let hook = Arc::new(Once {
+        // Not before the space is given back.
+        left: AtomicU64::new(u64::MAX),
+        outcome,
+        failed: Mutex::default(),
+    });
+    let mount = volume.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
+    let counters = Arc::new(JournalCounters::default());
+    let config = JournalConfig {
+        segment_bytes: 32 << 10,
+        counters: Arc::clone(&counters),
+        ..config()
+    };
+    let index = Arc::new(MemoryIndex::new());
+    let mut broker = Broker {
+        store: JournalStore::new(Env::real(), Arc::new(mount), index, config),
+        instance: 1,
+        tries: 0,
+    };
+    broker.open().await;
+    for id in [log(0), log(1), OTHER] {
+        broker.store.create(id, "orders", SHARD).await.unwrap();
+        broker.store.acquire(id, EPOCH).await.unwrap();
+    }
+    for end in 0..FAST {
+        broker.append(0, end).await;
+        if end % EACH == 0 {
+            let slow = submit_sized(&broker.store, 1, end / EACH, 2, 300);
+            slow.await.unwrap();
+        }
+    }
+    hook.left.store(steps, Ordering::SeqCst);
+    broker
+        .until(async |store| {
+            let trim = Op::Trim {
+                log: log(0),
+                epoch: EPOCH,
+                start: FAST - 1,
+            };
+            store.submit(vec![trim]).await
+        })
+        .await;
+    broker
+        .until(async |store| store.delete(OTHER.topic).await)
+        .await;
+    // The closed files but the last hold nothing but the slow log; one that failed may be left.
+    let failed = || hook.failed.lock().is_some();
+    while counters.rewrites.load(Ordering::SeqCst) < 1 && !failed() {
+        tokio::task::yield_now().await;
+    }
+    broker.append(0, FAST).await;
+    broker.store.close().await.ok();
+    let (failed, end) = (hook.failed.lock().clone(), FAST + 1);
+    for instance in [100, 101] {
+        let taker = store_on(&volume, &Arc::new(MemoryIndex::new()));
+        let info = open(&taker, instance).await.unwrap();
+        assert_eq!(info.damaged, [], "{failed:?} {outcome:?}");
+        assert_eq!(taker.bounds(OTHER), None, "{failed:?} {outcome:?}");
+        let bounds = taker.bounds(log(0)).unwrap();
+        assert_eq!(
+            (bounds.start, bounds.end),
+            (FAST - 1, end),
+            "{failed:?} {outcome:?}"
+        );
+        for (partition, count) in [(0, 2), (1, usize::try_from(FAST / EACH).unwrap())] {
+            let all = read_all(&taker, partition).await.unwrap();
+            assert_eq!(all.len(), count, "{failed:?} {outcome:?}");
+        }
+        taker.close().await.unwrap();
+        volume.power_cut(steps);
+    }
+    failed.is_some()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_step_of_giving_space_back_fails_once_and_nothing_is_lost() {
+    let mut failures = 0_usize;
+    for steps in 0.. {
+        let outcomes = FAULTS
+            .into_iter()
+            .flat_map(|fault| [StepOutcome::Fail(fault), StepOutcome::FailAfter(fault)]);
+        let late = [StepOutcome::Late(StepFault::Io)];
+        let runs = outcomes.chain(late);
+        let runs = runs.map(|outcome| give_back(steps, outcome));
+        let failed = futures_util::future::join_all(runs).await;
+        failures += failed.iter().filter(|failed| **failed).count();
+        if !failed.contains(&true) {
+            break;
+        }
+    }
+    println!("{failures} steps failed");
+    assert!(failures > 150, "{failures}");
 }
 
 /// Whether the fault came.

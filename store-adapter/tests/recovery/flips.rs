@@ -55,6 +55,17 @@ async fn written() -> Vec<(VolumePath, Vec<u8>)> {
     found
 }
 
+/// The same, taken over by another owner: the files of the first one are sealed.
+async fn taken_over() -> Vec<(VolumePath, Vec<u8>)> {
+    let volume = tree(&written().await).await;
+    let store = store_on(&volume, &Arc::new(MemoryIndex::new()));
+    assert_eq!(open(&store, 2).await.unwrap().damaged, []);
+    std::mem::forget(store);
+    let mut found = files(&volume).await;
+    found.retain(|(path, _)| path.as_str().starts_with("__store"));
+    found
+}
+
 /// What a damaged store may be found to be. `last`: only the end of the newest file is damaged.
 #[derive(Debug, Default)]
 struct Seen {
@@ -143,7 +154,8 @@ fn newest_file(files: &[(VolumePath, Vec<u8>)]) -> usize {
     let logs = logs.filter(|(_, (path, _))| path.as_str().ends_with(".log"));
     let number = |path: &VolumePath| {
         let name = path.file_name().strip_suffix(".log").unwrap();
-        name.rsplit_once('-').unwrap().1.parse::<u64>().unwrap()
+        let (epoch, number) = name.rsplit_once('-').unwrap();
+        (epoch.to_owned(), number.parse::<u64>().unwrap())
     };
     logs.max_by_key(|(_, (path, _))| number(path)).unwrap().0
 }
@@ -187,6 +199,73 @@ async fn every_flipped_bit_is_refused_or_changes_nothing() {
     // Only the last round, behind which nothing proves that it was once durable.
     println!("{flips} flips, {shorter} taken for a torn tail");
     assert!(flips > 10_000, "{flips}");
+}
+
+/// The header of a closed file only says what the files around it know too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_file_with_a_damaged_header_is_served_whole_and_named() {
+    let files = Arc::new(taken_over().await);
+    let newest = newest_file(&files);
+    let logs = files.iter().enumerate();
+    let logs = logs.filter(|(at, (path, _))| *at != newest && path.as_str().ends_with(".log"));
+    let work = logs.map(|(at, _)| {
+        let files = Arc::clone(&files);
+        io(async move {
+            for bit in 0..64 * 8 {
+                let mut bytes = files[at].1.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let volume = changed(&files, at, bytes.clone()).await;
+                let mut seen = Seen::default();
+                judge(volume.clone(), false, &mut seen).await;
+                assert_eq!(seen.whole, 1, "{}, bit {bit}: {seen:?}", files[at].0);
+                let shard = OfflineShard::read(Arc::new(volume), SHARD).await.unwrap();
+                let named = shard.files().filter(|file| file.damaged);
+                let named: Vec<_> = named.map(|file| file.path.clone()).collect();
+                assert_eq!(named, [files[at].0.as_str()]);
+                // Without its footer the frames are looked for.
+                let last = bytes.len() - 1;
+                bytes[last] ^= 1;
+                let mut seen = Seen::default();
+                judge(changed(&files, at, bytes).await, false, &mut seen).await;
+                assert_eq!(seen.refused, 0, "{}, bit {bit}: {seen:?}", files[at].0);
+            }
+        })
+    });
+    let work: Vec<_> = work.collect();
+    assert!(work.len() > 3);
+    futures_util::future::join_all(work).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn seals_and_witness_are_believed_only_as_they_were_written() {
+    let files = Arc::new(taken_over().await);
+    let jsons = files.iter().enumerate();
+    let jsons = jsons.filter(|(_, (path, _))| path.as_str().ends_with(".json"));
+    let work = jsons.map(|(at, (path, content))| {
+        let content = std::str::from_utf8(content).unwrap().trim_end().to_owned();
+        println!("{path}: {content}");
+        let files = Arc::clone(&files);
+        io(async move {
+            let (mut seen, mut flips) = (Seen::default(), 0);
+            for bit in 0..files[at].1.len() * 8 {
+                let mut bytes = files[at].1.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                judge(changed(&files, at, bytes).await, false, &mut seen).await;
+                flips += u32::from(bit / 8 < content.len());
+            }
+            // All in the content, and those in the checksum that leave a checksum.
+            assert!(seen.refused >= flips, "{seen:?}, {flips} in {content}");
+            assert_eq!((seen.shorter, seen.offline), (0, 0));
+            // An older version wrote none.
+            let plain = changed(&files, at, content.into_bytes()).await;
+            let mut seen = Seen::default();
+            judge(plain, false, &mut seen).await;
+            assert_eq!(seen.whole, 1);
+        })
+    });
+    let work: Vec<_> = work.collect();
+    assert_eq!(work.len(), 2, "seals.json and newest.json");
+    futures_util::future::join_all(work).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,7 @@ mod index;
 mod newest;
 mod reading;
 mod rewrite;
+mod sift;
 mod space;
 mod support;
 mod torn;

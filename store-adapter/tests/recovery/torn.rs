@@ -216,12 +216,43 @@ async fn random_damage_never_shows_wrong_bytes_and_never_panics() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_header_of_a_used_file_is_refused_and_not_touched() {
+async fn a_damaged_header_of_the_newest_file_is_known_otherwise() {
+    let (written, _) = written().await;
+    let at = journal(&written);
+    let whole = store_on(&tree(&written).await, &empty());
+    open(&whole, 2).await.unwrap();
+    for byte in [3, 11, 17, 30, 63] {
+        let mut damaged = written.clone();
+        damaged[at].1[byte] ^= 0xff;
+        let volume = tree(&damaged).await;
+        // Also once another file is behind it.
+        for instance in 2..4 {
+            let store = store_on(&volume, &empty());
+            let info = open(&store, instance).await.unwrap();
+            assert_eq!(info.damaged, [], "byte {byte}");
+            for partition in [0, 1] {
+                let found = read_all(&store, partition).await.unwrap();
+                assert_eq!(found, read_all(&whole, partition).await.unwrap());
+            }
+            std::mem::forget(store);
+        }
+        let after = files(&volume).await;
+        assert!(
+            after.contains(&damaged[at]),
+            "byte {byte}: the file is not as it was"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_used_file_without_header_and_checkpoint_is_refused_and_not_touched() {
     let (written, _) = written().await;
     let at = journal(&written);
     for byte in [3, 17, 30] {
         let mut damaged = written.clone();
         damaged[at].1[byte] ^= 0xff;
+        // In the first frame of the checkpoint.
+        damaged[at].1[64 + byte] ^= 0xff;
         let volume = tree(&damaged).await;
         let refused = open(&store_on(&volume, &empty()), 2).await;
         let Err(StoreError::Corrupt { path, why }) = refused else {
@@ -241,7 +272,10 @@ async fn a_damaged_header_of_a_used_file_is_refused_and_not_touched() {
 async fn a_newer_format_is_refused_and_not_touched() {
     let (mut files, _) = written().await;
     let at = journal(&files);
-    files[at].1[11] = 3;
+    let header = &mut files[at].1[..64];
+    header[11] = 3;
+    let crc = crc32c::crc32c(&header[..60]);
+    header[60..].copy_from_slice(&crc.to_be_bytes());
     let volume = tree(&files).await;
     let before = volume.fingerprint();
     let refused = open(&store_on(&volume, &empty()), 2).await;

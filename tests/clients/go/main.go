@@ -2,7 +2,7 @@
 //
 //	flights-franz-go produce BOOTSTRAP TOPIC < LINES        a line: partition TAB value
 //	flights-franz-go consume BOOTSTRAP TOPIC PARTITIONS COUNT > LINES
-//	flights-franz-go group BOOTSTRAP TOPIC GROUP STRATEGY > LINES
+//	flights-franz-go group BOOTSTRAP TOPIC GROUP STRATEGY [INSTANCE] > LINES
 //
 // consume reads every partition from its start, without a group, until COUNT records have
 // come; a line it prints is: partition TAB offset TAB key TAB value.
@@ -50,12 +50,15 @@ func run(args []string) error {
 		}
 		return consume(args[1], args[2], int32(partitions), count)
 	case len(args) == 5 && args[0] == "group":
-		return member(args[1], args[2], args[3], args[4])
+		return member(args[1], args[2], args[3], args[4], "")
+	case len(args) == 6 && args[0] == "group":
+		return member(args[1], args[2], args[3], args[4], args[5])
 	case len(args) == 6 && args[0] == "pipe":
 		return pipe(args[1], args[2], args[3], args[4], args[5])
 	default:
 		return errors.New("usage: produce BOOTSTRAP TOPIC | " +
-			"consume BOOTSTRAP TOPIC PARTITIONS COUNT | group BOOTSTRAP TOPIC GROUP STRATEGY | " +
+			"consume BOOTSTRAP TOPIC PARTITIONS COUNT | " +
+			"group BOOTSTRAP TOPIC GROUP STRATEGY [INSTANCE] | " +
 			"pipe BOOTSTRAP INPUT GROUP OUTPUT TRANSACTIONAL_ID")
 	}
 }
@@ -156,7 +159,16 @@ func balancer(strategy string) (kgo.GroupBalancer, error) {
 	}
 }
 
-func member(bootstrap, topic, group, strategy string) error {
+// member is a static member where there is an instance. With the strategy consumer the group
+// coordinator is to assign, and range where it does not.
+func member(bootstrap, topic, group, strategy, instance string) error {
+	var further []kgo.Opt
+	if strategy == "consumer" {
+		strategy, further = "range", append(further, kgo.ServerSideBalancer())
+	}
+	if instance != "" {
+		further = append(further, kgo.InstanceID(instance))
+	}
 	balance, err := balancer(strategy)
 	if err != nil {
 		return err
@@ -179,7 +191,7 @@ func member(bootstrap, topic, group, strategy string) error {
 		say(fmt.Appendf(nil, "assigned\t%d\t%s\n",
 			time.Now().UnixMilli(), strings.Join(numbers, ",")))
 	}
-	client, err := connect(bootstrap,
+	client, err := connect(bootstrap, append(further,
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeTopics(topic),
 		kgo.Balancers(balance),
@@ -189,7 +201,7 @@ func member(bootstrap, topic, group, strategy string) error {
 		kgo.OnPartitionsAssigned(assigned),
 		kgo.SessionTimeout(6*time.Second),
 		kgo.HeartbeatInterval(200*time.Millisecond),
-	)
+	)...)
 	if err != nil {
 		return err
 	}

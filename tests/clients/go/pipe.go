@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -40,8 +41,12 @@ func pipe(bootstrap, source, group, target, transactionalID string) error {
 		io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
+	most, err := strconv.Atoi(os.Getenv("FENCEPOST_PIPES_BATCH"))
+	if err != nil {
+		most = 200
+	}
 	for ctx.Err() == nil {
-		fetches := session.PollRecords(ctx, 200)
+		fetches := session.PollRecords(ctx, most)
 		for _, failed := range fetches.Errors() {
 			fmt.Fprintln(os.Stderr, failed.Err)
 		}

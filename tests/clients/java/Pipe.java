@@ -93,7 +93,8 @@ public final class Pipe {
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "earliest");
         properties.put("isolation.level", "read_committed");
-        properties.put("max.poll.records", "200");
+        String most = System.getenv().getOrDefault("FENCEPOST_PIPES_BATCH", "200");
+        properties.put("max.poll.records", most);
         var bytes = new ByteArrayDeserializer();
         return new KafkaConsumer<>(properties, bytes, bytes);
     }

@@ -7,11 +7,12 @@ ends the program, as it would end a service: whoever started it starts it again.
 """
 
 import asyncio
+import os
 import random
 import sys
 import threading
 
-BATCH = 200
+BATCH = int(os.environ.get("FENCEPOST_PIPES_BATCH", "200"))
 ABORT_PERCENT = 10
 TIMEOUT_MS = 60_000
 SESSION_MS = 6_000

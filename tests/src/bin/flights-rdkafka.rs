@@ -3,8 +3,9 @@
 //! `produce BOOTSTRAP TOPIC` takes lines `partition TAB value` from standard input;
 //! `consume BOOTSTRAP TOPIC PARTITIONS COUNT` reads every partition from its start, without a
 //! group, until COUNT records have come, and prints `partition TAB offset TAB key TAB value`;
-//! `group BOOTSTRAP TOPIC GROUP STRATEGY` is a member of a group until standard input ends, in the
-//! words of `tests/clients/README.md`.
+//! `group BOOTSTRAP TOPIC GROUP STRATEGY [INSTANCE]` is a member of a group until standard input
+//! ends, in the words of `tests/clients/README.md`; with INSTANCE a static one. The STRATEGY
+//! `consumer` is the protocol by which the group coordinator assigns.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,10 +44,15 @@ fn main() -> anyhow::Result<()> {
                 count.parse().context("COUNT")?,
             )
         }
-        ["group", bootstrap, topic, group, strategy] => member(bootstrap, topic, group, strategy),
+        ["group", bootstrap, topic, group, strategy] => {
+            member(bootstrap, topic, group, strategy, None)
+        }
+        ["group", bootstrap, topic, group, strategy, instance] => {
+            member(bootstrap, topic, group, strategy, Some(instance))
+        }
         _ => bail!(
             "usage: produce BOOTSTRAP TOPIC | consume BOOTSTRAP TOPIC PARTITIONS COUNT | group \
-             BOOTSTRAP TOPIC GROUP STRATEGY"
+             BOOTSTRAP TOPIC GROUP STRATEGY [INSTANCE]"
         ),
     }
 }
@@ -205,15 +211,30 @@ fn say(lines: &str) {
         .expect("standard output");
 }
 
-fn member(bootstrap: &str, topic: &str, group: &str, strategy: &str) -> anyhow::Result<()> {
-    let consumer: BaseConsumer<Assigned> = patient(bootstrap)
+fn member(
+    bootstrap: &str,
+    topic: &str,
+    group: &str,
+    strategy: &str,
+    instance: Option<&str>,
+) -> anyhow::Result<()> {
+    let mut config = patient(bootstrap);
+    config
         .set("group.id", group)
-        .set("partition.assignment.strategy", strategy)
         .set("enable.auto.commit", "false")
-        .set("auto.offset.reset", "earliest")
-        .set("session.timeout.ms", "6000")
-        .set("heartbeat.interval.ms", "200")
-        .create_with_context(Assigned)?;
+        .set("auto.offset.reset", "earliest");
+    if strategy == "consumer" {
+        config.set("group.protocol", "consumer");
+    } else {
+        config
+            .set("partition.assignment.strategy", strategy)
+            .set("session.timeout.ms", "6000")
+            .set("heartbeat.interval.ms", "200");
+    }
+    if let Some(instance) = instance {
+        config.set("group.instance.id", instance);
+    }
+    let consumer: BaseConsumer<Assigned> = config.create_with_context(Assigned)?;
     consumer.subscribe(&[topic])?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
@@ -253,9 +274,7 @@ fn batch(consumer: &BaseConsumer<Assigned>) -> anyhow::Result<(String, BTreeMap<
         let message = match consumer.poll(BATCH_PATIENCE) {
             None => break,
             Some(Ok(message)) => message,
-            Some(Err(error)) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) => {
-                return Err(error.into());
-            }
+            Some(Err(error @ KafkaError::MessageConsumptionFatal(_))) => return Err(error.into()),
             Some(Err(error)) => {
                 complain(&error);
                 continue;

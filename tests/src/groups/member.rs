@@ -25,6 +25,8 @@ const ENDED_BY_TERM: i32 = 143;
 pub enum Client {
     /// librdkafka through the crate rdkafka.
     Rdkafka(&'static str),
+    /// The same with a group instance id.
+    RdkafkaStatic(&'static str),
     /// kcat; commits by itself.
     Kcat,
     /// The console consumer of Apache Kafka; commits by itself.
@@ -35,6 +37,8 @@ pub enum Client {
     JavaStatic(&'static str),
     /// franz-go.
     FranzGo(&'static str),
+    /// The same with a group instance id.
+    FranzGoStatic(&'static str),
     /// kafka-python.
     KafkaPython(&'static str),
     /// aiokafka.
@@ -48,11 +52,13 @@ impl Client {
     pub fn name(self) -> &'static str {
         match self {
             Self::Rdkafka(_) => "rust-rdkafka",
+            Self::RdkafkaStatic(_) => "rust-rdkafka-static",
             Self::Kcat => "kcat",
             Self::JavaConsole => "java-console",
             Self::Java(_) => "java",
             Self::JavaStatic(_) => "java-static",
             Self::FranzGo(_) => "franz-go",
+            Self::FranzGoStatic(_) => "franz-go-static",
             Self::KafkaPython(_) => "kafka-python",
             Self::Aiokafka(_) => "aiokafka",
             Self::Kafkajs => "kafkajs",
@@ -77,6 +83,7 @@ impl Client {
         instance: usize,
     ) -> anyhow::Result<Command> {
         let broker = broker.to_string();
+        let instance = format!("instance-{instance}");
         let clients = cache_dir().join("clients");
         let python = |library: &str, strategy: &str| {
             let path = clients.join("venv").join("bin").join("python");
@@ -88,21 +95,26 @@ impl Client {
         };
         match self {
             Self::Rdkafka(strategy) => {
-                let args = ["group", &broker, topic, group, strategy];
-                Ok(with(Command::new(rdkafka_program()?), args))
+                let args = [&*broker, topic, group, strategy];
+                Ok(with(rdkafka_member()?, args))
+            }
+            Self::RdkafkaStatic(strategy) => {
+                let args = [&*broker, topic, group, strategy, &*instance];
+                Ok(with(rdkafka_member()?, args))
             }
             Self::FranzGo(strategy) => {
-                let path = clients.join("bin").join("flights-franz-go");
-                need(&path, "run scripts/setup-clients.sh go")?;
-                let args = ["group", &broker, topic, group, strategy];
-                Ok(with(Command::new(path), args))
+                let args = [&*broker, topic, group, strategy];
+                Ok(with(franz_go_member()?, args))
+            }
+            Self::FranzGoStatic(strategy) => {
+                let args = [&*broker, topic, group, strategy, &*instance];
+                Ok(with(franz_go_member()?, args))
             }
             Self::Java(strategy) => {
                 let args = [&*broker, topic, group, strategy];
                 Ok(with(java_member()?, args))
             }
             Self::JavaStatic(strategy) => {
-                let instance = format!("instance-{instance}");
                 let args = [&*broker, topic, group, strategy, &*instance];
                 Ok(with(java_member()?, args))
             }
@@ -131,6 +143,27 @@ pub fn java_member() -> anyhow::Result<Command> {
     let advice = "run scripts/setup-clients.sh java";
     need(&classes.join("Member.class"), advice)?;
     java_from(&classes, "Member")
+}
+
+/// The program of ours that is a member through librdkafka.
+///
+/// # Errors
+/// If it is not compiled.
+pub fn rdkafka_member() -> anyhow::Result<Command> {
+    Ok(with(Command::new(rdkafka_program()?), ["group"]))
+}
+
+/// The program of ours that is a member through franz-go.
+///
+/// # Errors
+/// If it is not compiled.
+pub fn franz_go_member() -> anyhow::Result<Command> {
+    let path = cache_dir()
+        .join("clients")
+        .join("bin")
+        .join("flights-franz-go");
+    need(&path, "run scripts/setup-clients.sh go")?;
+    Ok(with(Command::new(path), ["group"]))
 }
 
 fn kcat(broker: &str, topic: &str, group: &str) -> Command {

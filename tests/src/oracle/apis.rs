@@ -85,7 +85,6 @@ const SASL: &str = "only plaintext listeners are served";
 const TOKENS: &str = "there are no delegation tokens";
 const DIRECTORIES: &str = "the volume is one directory";
 const QUORUM: &str = "there is no quorum: the volume decides";
-const CONSUMER: &str = "only classic groups are served";
 const SHARE: &str = "share groups are not served";
 const STREAMS: &str = "streams groups are not served";
 const SCHEMA: &str = "the decoder has no newer schema";
@@ -101,7 +100,10 @@ pub const LACKING: &[(i16, &str)] = &[
     (30, ACLS),
     (31, ACLS),
     (34, DIRECTORIES),
-    (35, "not yet"),
+    (
+        35,
+        "the decoder has no newer schema; v5 only adds cordoning",
+    ),
     (36, SASL),
     (38, TOKENS),
     (39, TOKENS),
@@ -113,9 +115,6 @@ pub const LACKING: &[(i16, &str)] = &[
     (51, SASL),
     (55, QUORUM),
     (64, QUORUM),
-    (68, CONSUMER),
-    (69, CONSUMER),
-    (74, "not yet"),
     (76, SHARE),
     (77, SHARE),
     (78, SHARE),

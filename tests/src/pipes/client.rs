@@ -10,8 +10,10 @@ use crate::flights::child::{Running, Streams, java_from, need, with};
 use crate::flights::wall::Deadline;
 use crate::process::{cache_dir, repository};
 
-/// How often a program may end by itself: whatever ends a session ends it.
+/// How often a program may end by itself, whatever else: what ends a session ends it.
 const RESTARTS_MAX: usize = 60;
+/// And for each time that the broker is killed.
+const RESTARTS_A_KILL: usize = 3;
 
 /// A client that moves records in transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,13 +134,13 @@ impl Pipe {
     ///
     /// # Errors
     /// If it does so all the time.
-    pub(super) fn tend(&mut self, way: Way<'_>) -> anyhow::Result<()> {
+    pub(super) fn tend(&mut self, way: Way<'_>, kills: usize) -> anyhow::Result<()> {
         let Some(status) = self.running.ended()? else {
             return Ok(());
         };
         self.ended += 1;
         anyhow::ensure!(
-            self.ended <= RESTARTS_MAX,
+            self.ended <= RESTARTS_MAX + RESTARTS_A_KILL * kills,
             "{} ended by itself {} times, now with {status}\n{}",
             self.client.name(),
             self.ended,

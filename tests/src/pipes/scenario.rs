@@ -21,7 +21,9 @@ use crate::raw::{RawClient, group, ops};
 const INPUT: &str = "flights";
 /// Records of one batch of the input.
 const CHUNK: usize = 500;
+/// How long a run may take for every so many records, begun.
 const LIMIT: Duration = Duration::from_mins(8);
+const LIMIT_RECORDS: usize = 20_000;
 /// A kill comes up to this long after what triggers it.
 const KILL_DELAY_US_MAX: u64 = 20_000;
 
@@ -67,6 +69,7 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
         settings.push(("transaction.version", &version));
     }
     let broker = Broker::start_with(kind, dir, &settings)?;
+    let limits = u32::try_from(scenario.records.div_ceil(LIMIT_RECORDS).max(1))?;
     let mut run = Run {
         scenario,
         broker,
@@ -74,7 +77,7 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
         ends: [0; PARTITIONS],
         pipes: Vec::new(),
         rng: fastrand::Rng::with_seed(scenario.seed),
-        deadline: Deadline::after(LIMIT),
+        deadline: Deadline::after(LIMIT * limits),
         dir,
     };
     run.prepare(&values)?;
@@ -173,7 +176,7 @@ impl Run<'_> {
             let address = self.broker.address();
             for pipe in &mut self.pipes {
                 let output = output(pipe.client);
-                pipe.tend(way(address, &output, self.dir))?;
+                pipe.tend(way(address, &output, self.dir), self.scenario.broker_kills)?;
             }
             let state = || {
                 let one = |pipe: &Pipe| format!("{} {:?}", pipe.client.name(), pipe.committed);

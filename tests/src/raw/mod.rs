@@ -7,6 +7,7 @@
 
 pub mod batch;
 mod codec;
+pub mod fetch;
 pub mod group;
 pub mod ops;
 pub mod txn;

@@ -2,14 +2,16 @@
 
 use gateway::api::{ApiRequest, ApiResponse};
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::{CreateTopicsRequest, DeleteTopicsRequest};
+use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use super::clients::{Client, init_producer_id};
 use super::net::Connection;
+use super::txns;
 use crate::raw::ops::topic_name;
 
 /// Requests for producer ids in flight.
@@ -53,13 +55,27 @@ pub(crate) async fn churn(client: Client, auto_partitions: u32) {
     }
 }
 
+/// That of transactions is not compacted: each of its records tells of its transaction.
+const WHOLE: (&str, &str) = ("cleanup.policy", "delete");
+
+fn config((key, value): (&'static str, &'static str)) -> CreatableTopicConfig {
+    CreatableTopicConfig::default()
+        .with_name(StrBytes::from_static_str(key))
+        .with_value(Some(StrBytes::from_static_str(value)))
+}
+
 /// Creates a topic; `None` when the connection broke.
 pub(crate) async fn create(client: &Client, connection: &Connection, name: &str) -> Option<i16> {
     let partitions = i32::try_from(partitions_of(name)).unwrap_or(1);
     let topic = CreatableTopic::default()
         .with_name(topic_name(name))
         .with_num_partitions(partitions)
-        .with_replication_factor(1);
+        .with_replication_factor(1)
+        .with_configs(if txns::is_topic(name) {
+            vec![config(WHOLE)]
+        } else {
+            Vec::new()
+        });
     let request = CreateTopicsRequest::default()
         .with_topics(vec![topic])
         .with_timeout_ms(30_000);

@@ -26,7 +26,7 @@ use crate::raw::ops::topic_name;
 /// Stands for the first offset of a log in ListOffsets.
 const EARLIEST: i64 = -2;
 /// How long a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A topic that clients use.
 #[derive(Debug, Clone)]
@@ -53,8 +53,18 @@ pub(crate) struct Client {
 pub(crate) struct ReadBatch {
     pub(crate) header: BatchHeader,
     pub(crate) records: Vec<RecordId>,
+    /// Their offsets.
+    pub(crate) offsets: Vec<i64>,
     /// What a control batch says.
     pub(crate) marker: Option<EndTxnMarker>,
+}
+
+impl ReadBatch {
+    /// Offsets and records.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = (i64, RecordId)> + '_ {
+        let records = self.records.iter().copied();
+        self.offsets.iter().copied().zip(records)
+    }
 }
 
 impl Client {
@@ -193,19 +203,22 @@ fn read_batch(header: BatchHeader, bytes: &[u8]) -> Result<ReadBatch, String> {
         return Ok(ReadBatch {
             header,
             records: Vec::new(),
+            offsets: Vec::new(),
             marker: Some(marker),
         });
     }
-    let mut ids = Vec::new();
+    let (mut ids, mut offsets) = (Vec::new(), Vec::new());
     let body = bytes.get(HEADER_LEN..).unwrap_or_default();
     for record in Records::new(&header, body).map_err(|error| format!("{error:?}"))? {
         let record = record.map_err(|error| format!("{error:?}"))?;
         let id = record.value.and_then(RecordId::read);
         ids.push(id.ok_or("a record that nobody sent")?);
+        offsets.push(header.base_offset + i64::from(record.offset_delta));
     }
     Ok(ReadBatch {
         header,
         records: ids,
+        offsets,
         marker: None,
     })
 }

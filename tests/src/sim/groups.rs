@@ -18,8 +18,8 @@ use kafka_protocol::messages::offset_commit_request::{
 use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::{
-    GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
-    OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest,
+    DeleteGroupsRequest, GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse,
+    LeaveGroupRequest, OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest,
 };
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
@@ -38,6 +38,7 @@ const AGAIN: [i16; 3] = [14, 15, 16];
 const REBALANCE_IN_PROGRESS: i16 = 27;
 const ILLEGAL_GENERATION: i16 = 22;
 const UNKNOWN_MEMBER_ID: i16 = 25;
+const GROUP_ID_NOT_FOUND: i16 = 69;
 const MEMBER_ID_REQUIRED: i16 = 79;
 
 /// Group, topic, partition.
@@ -51,6 +52,10 @@ struct Fate {
     acked: i64,
     /// Sent and never answered well.
     open: BTreeSet<i64>,
+    /// The largest that was sent before the last deletion of the group that was acknowledged.
+    gone: i64,
+    /// A deletion was sent and not answered well: it may take effect at any later time.
+    may_go: bool,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +69,7 @@ struct Inner {
     stable: BTreeMap<u32, u64>,
     commits: u64,
     looks: u64,
+    deletions: u64,
 }
 
 /// What groups were told.
@@ -80,8 +86,11 @@ impl Ledger {
     pub(crate) fn summary(&self) -> String {
         let inner = self.0.lock();
         let generations = inner.assigned.len();
-        let (commits, looks) = (inner.commits, inner.looks);
-        format!("{commits} offsets committed, {looks} looked at, {generations} generations")
+        let (commits, looks, deletions) = (inner.commits, inner.looks, inner.deletions);
+        format!(
+            "{commits} offsets committed, {looks} looked at, {generations} generations, \
+             {deletions} groups deleted"
+        )
     }
 
     fn next(&self, key: &Key) -> i64 {
@@ -113,7 +122,9 @@ impl Ledger {
         // None is -1, and before the first commit.
         let offset = offset.max(0);
         let late = before.open.contains(&offset) || fate.open.contains(&offset);
-        if offset > fate.sent || (offset < before.acked && !late) {
+        let lost = offset < before.acked && !before.may_go;
+        let back = (1..=before.gone).contains(&offset);
+        if offset > fate.sent || ((lost || back) && !late) {
             let what = format!("{key:?}: {offset} is committed, of {before:?}");
             drop(inner);
             client.history.violation(&what);
@@ -121,6 +132,20 @@ impl Ledger {
         }
         if !late {
             fate.acked = fate.acked.max(offset);
+        }
+    }
+
+    /// A group was deleted by the only client that commits for it, or may have been.
+    fn deleted(&self, group: &str, certainly: bool) {
+        let mut inner = self.0.lock();
+        inner.deletions += u64::from(certainly);
+        for (_, fate) in inner.keys.iter_mut().filter(|(key, _)| key.0 == group) {
+            if certainly {
+                fate.acked = 0;
+                fate.gone = fate.sent;
+            } else {
+                fate.may_go = true;
+            }
         }
     }
 
@@ -275,7 +300,33 @@ async fn look(client: &Client, ledger: &Ledger, connection: &Connection, key: &K
     }
 }
 
-/// Commits and looks, for a group without members, for ever.
+/// Deletes a group, if it is there; false when the connection is of no more use.
+async fn delete(client: &Client, ledger: &Ledger, connection: &Connection, group: &str) -> bool {
+    let request = DeleteGroupsRequest::default().with_groups_names(vec![group_id(group)]);
+    let request = ApiRequest::DeleteGroups(Box::new(request));
+    let Some(ApiResponse::DeleteGroups(answer)) = client.ask(connection, request, 2).await else {
+        ledger.deleted(group, false);
+        return false;
+    };
+    let code = answer
+        .results
+        .first()
+        .map_or(-1, |result| result.error_code);
+    client.world.note(&format!("delete {group}: {code}"));
+    match code {
+        0 => ledger.deleted(group, true),
+        GROUP_ID_NOT_FOUND => {}
+        code if AGAIN.contains(&code) => ledger.deleted(group, false),
+        code => {
+            let what = format!("DeleteGroups {group} was answered with {code}");
+            client.history.violation(&what);
+        }
+    }
+    code != 16
+}
+
+/// Commits, looks and sometimes deletes, for a group without members, for ever. Nobody else commits
+/// for it.
 pub(crate) async fn committer(client: Client, ledger: Arc<Ledger>, group: String, on: Target) {
     let simple = Membership {
         id: StrBytes::default(),
@@ -289,7 +340,9 @@ pub(crate) async fn committer(client: Client, ledger: Arc<Ledger>, group: String
                 .index(usize::try_from(on.partitions).unwrap_or(1));
             let partition = i32::try_from(partition).unwrap_or(0);
             let key = (group.clone(), on.name.clone(), partition);
-            let well = if client.world.chance(70) {
+            let well = if client.world.chance(2) {
+                delete(&client, &ledger, &connection, &group).await
+            } else if client.world.chance(70) {
                 let done = commit(&client, &ledger, &connection, &key, &simple).await;
                 done.is_some_and(|code| code != 16)
             } else {

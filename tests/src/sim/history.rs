@@ -16,6 +16,8 @@ use super::plan::{Mode, Plan};
 /// A partition: topic id and number.
 pub(crate) type Place = (Uuid, i32);
 
+/// Keys of a partition.
+const KEYS: u64 = 7;
 /// Violations kept; the first one decides, the others help.
 const VIOLATIONS_MAX: usize = 20;
 
@@ -40,6 +42,12 @@ impl RecordId {
         bytes.put_i32(self.sequence);
         bytes.put_bytes(0x2e, filler);
         bytes.freeze()
+    }
+
+    /// Its key on a topic that is compacted.
+    pub(crate) fn key(self) -> u8 {
+        let number = u64::from(self.session) + u64::from(self.sequence.unsigned_abs());
+        u8::try_from(number % KEYS).unwrap_or(0)
     }
 
     /// Reads a payload.
@@ -145,6 +153,8 @@ pub(crate) struct History {
     claimed: bool,
     /// Whether records are deleted that are old, or too many.
     trims: bool,
+    /// Whether of records of one key only the newest has to stay.
+    compacts: bool,
 }
 
 impl History {
@@ -156,6 +166,7 @@ impl History {
             durable: !plan.os_flush,
             claimed: plan.mode == Mode::Journal,
             trims: plan.retention.is_some(),
+            compacts: plan.compaction.is_some(),
         }
     }
 
@@ -461,6 +472,11 @@ impl History {
     /// Whether an acknowledgement survives a power cut.
     pub(crate) fn durable(&self) -> bool {
         self.durable
+    }
+
+    /// Whether of records of one key only the newest has to stay.
+    pub(crate) fn compacts(&self) -> bool {
+        self.compacts
     }
 
     /// Whether a log may have lost its beginning.

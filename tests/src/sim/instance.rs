@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use gateway::boot::{BootConfig, Outside, Running};
 use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
@@ -23,6 +24,7 @@ use super::disk::{Disk, DiskRates, Hook};
 use super::executor::{NodeId, World};
 use super::groups::Ledger;
 use super::history::History;
+use super::http;
 use super::net::{Network, Server};
 use super::peers::OtherBroker;
 use super::plan::{Mode, Plan};
@@ -56,6 +58,7 @@ pub(crate) struct Instance {
     pub(crate) node: NodeId,
     pub(crate) disk: Arc<Disk>,
     pub(crate) running: Arc<Running>,
+    admin: Router,
     pub(crate) env: Env,
     pub(crate) stop: CancellationToken,
 }
@@ -94,6 +97,7 @@ impl Instance {
             number: self.number,
             env: self.env.clone(),
             broker: self.running.broker.clone(),
+            admin: self.admin.clone(),
             stop: self.stop.clone(),
         }
     }
@@ -154,6 +158,12 @@ impl Cluster {
         if let Some(rules) = self.plan.retention.filter(|_| !self.net.is_calm()) {
             config.broker.topic_defaults.retention = rules;
             config.broker.retention_check_interval = Duration::from_millis(self.plan.retain_ms);
+        }
+        if let Some(rules) = self.plan.compaction {
+            let topics = &mut config.broker.topic_defaults;
+            (topics.compact, topics.delete, topics.compaction) = (true, false, rules);
+            config.broker.cleaner.enable = !self.net.is_calm();
+            config.broker.cleaner.backoff = Duration::from_millis(self.plan.clean_ms);
         }
         let boot = Running::start_on(env.clone(), outside, config, store);
         let (done, outcome) = oneshot::channel();
@@ -252,6 +262,7 @@ impl Cluster {
             number: booting.number,
             node: booting.node,
             disk: booting.disk,
+            admin: http::router(&booting.env, &running),
             running: Arc::new(running),
             env: booting.env,
             stop: CancellationToken::new(),

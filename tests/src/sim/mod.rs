@@ -16,6 +16,7 @@ mod disk;
 pub mod executor;
 mod groups;
 mod history;
+mod http;
 mod instance;
 mod net;
 mod owners;

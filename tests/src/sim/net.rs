@@ -7,16 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::Router;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::broker::Broker;
+use gateway::verifying::Verifying;
 use parking_lot::Mutex;
+use serde_json::Value;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::Env;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::clients::PATIENCE;
 use super::executor::World;
 use super::history::{BatchId, History, Place};
+use super::http;
 
 /// Requests that a connection holds before its client waits.
 const REQUESTS_MAX: usize = 64;
@@ -43,6 +48,8 @@ pub(crate) struct Server {
     pub(crate) env: Env,
     /// Its services.
     pub(crate) broker: Arc<Broker>,
+    /// Its admin surface.
+    pub(crate) admin: Router,
     /// Cancelled when it reads no further requests.
     pub(crate) stop: CancellationToken,
 }
@@ -54,6 +61,8 @@ pub(crate) enum Duty {
     Partition(Place),
     /// Coordinates a group.
     Group(String),
+    /// Coordinates a transactional id.
+    Txn(String),
 }
 
 /// Who can be reached.
@@ -174,6 +183,37 @@ impl Network {
         }
     }
 
+    /// The instance that has a duty, and from which nobody has taken it over.
+    pub(crate) fn holder(&self, duty: &Duty) -> Option<u64> {
+        let servers = self.servers.lock();
+        if servers.members.is_empty() {
+            return servers.current.as_ref().map(|server| server.number);
+        }
+        servers.duties.get(duty).copied().flatten()
+    }
+
+    /// What an instance that can be reached says over HTTP, status and body; `None` where there is
+    /// no answer in time.
+    pub(crate) async fn http(&self, env: &Env, number: u64, path: &str) -> Option<(u16, Value)> {
+        let server = {
+            let servers = self.servers.lock();
+            let mut all = servers.members.iter().chain(&servers.current);
+            all.find(|server| server.number == number).cloned()?
+        };
+        let (answer, wait) = oneshot::channel();
+        let path = path.to_owned();
+        let task = async move {
+            // Whoever asked may have lost patience.
+            drop(answer.send(http::get(server.admin, &path).await));
+        };
+        drop(server.env.runtime.spawn("http", Box::pin(task)));
+        tokio::select! {
+            biased;
+            answer = wait => answer.ok(),
+            () = env.clock.sleep(PATIENCE) => None,
+        }
+    }
+
     /// The number of the newest instance.
     pub(crate) fn current(&self) -> Option<u64> {
         self.servers.lock().current.as_ref().map(|s| s.number)
@@ -255,6 +295,7 @@ async fn read(
         peer: None,
         listener: 0,
         software: OnceLock::new(),
+        verifying: Verifying::default(),
     });
     loop {
         let sent = tokio::select! {

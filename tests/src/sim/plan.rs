@@ -1,6 +1,6 @@
 //! What a seed stands for: topology, rates, and the faults in order.
 
-use gateway::partition::RetentionRules;
+use gateway::partition::{CompactionRules, RetentionRules};
 
 use super::disk::DiskRates;
 use super::net::NetRates;
@@ -142,10 +142,16 @@ pub(crate) struct Plan {
     pub(crate) txn_partitions: u32,
     /// `transaction.timeout.ms`.
     pub(crate) txn_timeout_ms: i32,
+    /// Transactional ids have a past: their epochs are nearly used up.
+    pub(crate) late_epochs: bool,
     /// What topics keep; `None`: everything.
     pub(crate) retention: Option<RetentionRules>,
     /// `log.retention.check.interval.ms`.
     pub(crate) retain_ms: u64,
+    /// How topics are compacted, but that of transactions; `None`: they are not.
+    pub(crate) compaction: Option<CompactionRules>,
+    /// `log.cleaner.backoff.ms`.
+    pub(crate) clean_ms: u64,
     /// What happens to two brokers; with one, nothing.
     pub(crate) pair: Vec<PairAct>,
     /// `transaction.poll.interval.ms` of two brokers.
@@ -244,15 +250,25 @@ impl Plan {
             txns: rng.u32(3..=20) * if is(Theme::Twins) { 3 } else { 1 },
             txn_partitions: rng.u32(1..=3),
             txn_timeout_ms: [200, 1_000, 5_000][rng.usize(0..3)],
+            // Every kind of plan, one in four.
+            late_epochs: (seed / THEMES.len() as u64) % 4 == 1 && !is(Theme::OsFlush),
             retention: (!is(Theme::OsFlush) && rng.u8(0..3) == 0).then(|| retention(&mut rng)),
             retain_ms: [20, 100, 500][rng.usize(0..3)],
+            compaction: None,
+            clean_ms: 0,
             pair: Vec::new(),
             poll_ms: 0,
         };
         if is(Theme::Pair) {
-            plan.of_pair(&mut rng)
-        } else {
-            plan
+            return plan.of_pair(&mut rng);
+        }
+        // Drawn apart, so that all else of a seed is what it is without.
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x0c1e_a2ed);
+        let compacted = plan.retention.is_none() && !is(Theme::OsFlush) && rng.bool();
+        Self {
+            compaction: compacted.then(|| compaction(&mut rng)),
+            clean_ms: [20, 100, 500][rng.usize(0..3)],
+            ..plan
         }
     }
 
@@ -286,6 +302,16 @@ fn retention(rng: &mut fastrand::Rng) -> RetentionRules {
         retention_bytes: [500, 2_000, 8_000][rng.usize(0..3)],
         segment_bytes: [300, 1_000][rng.usize(0..2)],
         segment_ms: 1_000_000,
+    }
+}
+
+fn compaction(rng: &mut fastrand::Rng) -> CompactionRules {
+    CompactionRules {
+        min_dirty_ratio: [0, 300_000][rng.usize(0..2)],
+        min_lag_ms: [0, 0, 50][rng.usize(0..3)],
+        // What is written is closed for it.
+        max_lag_ms: [50, 300][rng.usize(0..2)],
+        delete_retention_ms: 0,
     }
 }
 

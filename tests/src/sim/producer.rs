@@ -156,6 +156,7 @@ impl Producer {
         };
         *next += count;
         let filler = world.index(300);
+        let compacts = self.client.history.compacts();
         let spec = BatchSpec {
             producer_id: session.producer_id,
             producer_epoch: 0,
@@ -163,7 +164,10 @@ impl Producer {
             timestamp_ms: self.client.env.clock.wall_ms(),
             records: batch
                 .records()
-                .map(|record| Record::value(record.payload(filler)))
+                .map(|record| Record {
+                    key: compacts.then(|| Bytes::copy_from_slice(&[record.key()])),
+                    ..Record::value(record.payload(filler))
+                })
                 .collect(),
             ..BatchSpec::default()
         };

@@ -171,10 +171,11 @@ impl Reader {
     ) -> Result<i64, String> {
         let history = &self.client.history;
         let batches = read_batches(&reply.records)?;
-        let next = contiguous(offset, &batches).map_err(|why| format!("{place:?}: {why}"))?;
+        let next = contiguous(offset, &batches, history.compacts());
+        let next = next.map_err(|why| format!("{place:?}: {why}"))?;
         for batch in &batches {
-            for (offset, record) in (batch.header.base_offset..).zip(&batch.records) {
-                history.seen(place, offset, *record);
+            for (offset, record) in batch.placed() {
+                history.seen(place, offset, record);
             }
         }
         // An older instance may be behind a reader; then it has nothing to show.
@@ -186,15 +187,17 @@ impl Reader {
     }
 }
 
-/// Whether batches follow one another from the one that holds `offset` on; the offset behind them.
-pub(crate) fn contiguous(offset: i64, batches: &[ReadBatch]) -> Result<i64, String> {
+/// Whether batches follow one another from the one that holds `offset` on, or that comes next where
+/// compaction leaves gaps; the offset behind them.
+pub(crate) fn contiguous(offset: i64, batches: &[ReadBatch], gaps: bool) -> Result<i64, String> {
     let mut next = offset;
     for (index, batch) in batches.iter().enumerate() {
         let (base, last) = (batch.header.base_offset, batch.header.last_offset());
-        let fits = if index == 0 {
-            base <= next && next <= last
-        } else {
-            base == next
+        let fits = match index {
+            0 if gaps => next <= last,
+            0 => base <= next && next <= last,
+            _ if gaps => base >= next,
+            _ => base == next,
         };
         if !fits {
             let all = batches.iter().map(|batch| {

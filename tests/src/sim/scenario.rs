@@ -112,7 +112,7 @@ impl Director {
         if !self.cluster.plan.pair.is_empty() {
             return self.direct_pair().await;
         }
-        let mut up = self.start().await?;
+        let mut up = self.first_start().await?;
         let targets = self.lasting_topics().await?;
         self.start_clients(&targets);
         let transactions = self.start_transactions().await?;
@@ -156,6 +156,19 @@ impl Director {
         let up = self.start_beside(Role::Lone, rates, None).await?;
         self.cluster.net.route(Some(up.server()), None);
         Ok(up)
+    }
+
+    /// The same on a volume that nothing is on, or nothing but ids with a past.
+    async fn first_start(&self) -> Result<Instance, String> {
+        let up = self.start().await?;
+        if !self.cluster.plan.late_epochs || self.cluster.plan.txn_ids == 0 {
+            return Ok(up);
+        }
+        self.cluster.net.route(None, None);
+        self.cluster.kill(up.number);
+        let volume = &self.cluster.volume;
+        txns::leave_ids(volume, self.world(), self.cluster.plan.txn_ids).await?;
+        self.start().await
     }
 
     /// Brings a process up, which pauses `victim` when it has claimed an area, both in one.

@@ -12,8 +12,8 @@ use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{
-    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo, Size, StoreError,
-    StoreFuture, StoredBatch,
+    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, Rewrite, Rewritten, ShardInfo,
+    Size, StoreError, StoreFuture, StoredBatch,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -41,6 +41,7 @@ pub(crate) struct SlowStore {
     /// Its length is bounded by what the clients have in flight.
     jobs: mpsc::UnboundedSender<(u64, Job)>,
     queued: Arc<Mutex<u64>>,
+    disk: Arc<Disk>,
 }
 
 impl fmt::Debug for SlowStore {
@@ -57,7 +58,7 @@ impl SlowStore {
         let queued = Arc::new(Mutex::new(0));
         let writer = Writer {
             inner: inner.clone(),
-            disk,
+            disk: disk.clone(),
             queued: queued.clone(),
             failed: BTreeMap::new(),
         };
@@ -67,6 +68,7 @@ impl SlowStore {
             inner,
             jobs,
             queued,
+            disk,
         }
     }
 
@@ -217,6 +219,17 @@ impl LogStore for SlowStore {
 
     fn size(&self, id: LogId) -> Option<Size> {
         self.inner.size(id)
+    }
+
+    fn settled(&self, id: LogId) -> Option<i64> {
+        self.inner.settled(id)
+    }
+
+    fn rewrite(&self, rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
+        Box::pin(async move {
+            self.disk.point("store rewrites", true).await;
+            self.inner.rewrite(rewrite).await
+        })
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -23,19 +23,17 @@ pub const SUITE: Suite = Suite {
         vec![
             "TestGroupETL",
             "TestGroupETL/range",
+            // These ask for the consumer protocol (KIP-848), and go on with the classic one.
+            "TestGroupETL/range/848",
+            "TestGroupETL/sticky/848",
+            "TestGroupETL/sticky/848/static",
             "TestGroupETL/cooperative-sticky",
             "TestGroupETL/cooperative-sticky/static",
         ]
     },
-    skipped: &[
-        ("TestGroupETL/range/848", NO_848),
-        ("TestGroupETL/sticky/848", NO_848),
-        ("TestGroupETL/sticky/848/static", NO_848),
-    ],
+    skipped: &[],
     run,
 };
-
-const NO_848: &str = "leaves itself out where the consumer protocol (KIP-848) is not offered";
 
 fn run() -> anyhow::Result<Outcome> {
     let program = installed("clients/bin/kgo.test", "go")?;

@@ -83,6 +83,8 @@ const TESTS: &[&str] = &[
     "test_admin::test_describe_topic_partitions",
     "test_admin::test_describe_topic_partitions_pagination",
     "test_admin::test_list_partition_offsets",
+    "test_admin::test_describe_log_dirs",
+    "test_admin::test_list_config_resources",
 ];
 
 const SKIPPED: &[(&str, &str)] = &[
@@ -95,20 +97,12 @@ const SKIPPED: &[(&str, &str)] = &[
         "needs an authorizer",
     ),
     (
-        "test_admin::test_describe_log_dirs",
-        "DescribeLogDirs (35) is not served yet",
-    ),
-    (
         "test_admin::test_alter_replica_log_dirs",
         "AlterReplicaLogDirs (34) is not served: the volume is one directory",
     ),
     (
         "test_admin::test_describe_metadata_quorum",
         "DescribeQuorum (55) is not served: there is no quorum",
-    ),
-    (
-        "test_admin::test_list_config_resources",
-        "ListConfigResources (74) is not served yet",
     ),
 ];
 

@@ -7,8 +7,10 @@
 
 pub mod franz_go;
 pub mod kafka_python;
+pub mod kafka_tools;
 pub mod librdkafka;
 pub mod page;
+pub mod platformatic;
 pub mod quixstreams;
 pub mod results;
 mod run;
@@ -42,12 +44,14 @@ pub struct Suite {
 }
 
 /// All suites, in the order of the page.
-pub const ALL: [Suite; 5] = [
+pub const ALL: [Suite; 7] = [
+    kafka_tools::SUITE,
     librdkafka::SUITE,
     rust_rdkafka::SUITE,
     franz_go::SUITE,
     kafka_python::SUITE,
     quixstreams::SUITE,
+    platformatic::SUITE,
 ];
 
 /// What the tests of a run did, by name.

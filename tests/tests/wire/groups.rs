@@ -6,12 +6,14 @@ use bytes::Bytes;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+use kafka_protocol::messages::update_features_request::FeatureUpdateKey;
 use kafka_protocol::messages::{
-    DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest, GroupId, HeartbeatRequest,
-    JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, ListGroupsRequest,
-    SyncGroupRequest, SyncGroupResponse,
+    ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, DeleteGroupsRequest,
+    DescribeGroupsRequest, FindCoordinatorRequest, GroupId, HeartbeatRequest, JoinGroupRequest,
+    JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, ListGroupsRequest, SyncGroupRequest,
+    SyncGroupResponse, UpdateFeaturesRequest,
 };
-use tests::raw::{CLIENT_ID, RawClient};
+use tests::raw::{CLIENT_ID, RawClient, ops};
 
 use crate::kit::{Target, on_kafka, text};
 
@@ -712,4 +714,75 @@ async fn a_broker_that_stops_sends_waiting_members_away() {
     assert_eq!(status.code(), Some(0));
     let (_, sent_away) = client.receive::<JoinGroupRequest>(2).await.unwrap();
     assert_eq!(sent_away.error_code, 16);
+}
+
+/// Sets Kafka's `group.version`, which is 0 here, to 0.
+async fn without_consumer_protocol(client: &mut RawClient) {
+    let update = FeatureUpdateKey::default()
+        .with_feature(text("group.version"))
+        .with_max_version_level(0)
+        // A safe downgrade.
+        .with_upgrade_type(2);
+    let request = UpdateFeaturesRequest::default()
+        .with_timeout_ms(30_000)
+        .with_feature_updates(vec![update]);
+    let answer = client.call(&request, 1).await.unwrap();
+    assert_eq!(answer.error_code, 0, "{answer:?}");
+}
+
+fn newer_heartbeat(version: i16) -> ConsumerGroupHeartbeatRequest {
+    let member = if version >= 1 {
+        "m9rRpIpQSvSyYBzNcdPeAA"
+    } else {
+        ""
+    };
+    ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(group_id("newer"))
+        .with_member_id(text(member))
+        .with_member_epoch(0)
+        .with_rebalance_timeout_ms(10_000)
+        .with_subscribed_topic_names(Some(vec![ops::topic_name("t")]))
+        .with_topic_partitions(Some(Vec::new()))
+}
+
+#[tokio::test]
+async fn the_consumer_protocol_is_refused_without_its_feature() {
+    let target = Target::start(&[]);
+    let mut client = connect(&target, "newer").await;
+    if on_kafka() {
+        without_consumer_protocol(&mut client).await;
+    }
+    for version in 0..=1 {
+        let request = newer_heartbeat(version);
+        let mut answer = client.call(&request, version).await.unwrap();
+        let mut pace = tokio::time::interval(Duration::from_millis(100));
+        while on_kafka() && answer.error_code != 35 {
+            // The new level is on its way through the metadata log.
+            pace.tick().await;
+            answer = client.call(&request, version).await.unwrap();
+        }
+        assert_eq!(answer.error_code, 35, "v{version}");
+        assert_eq!(answer.error_message, None);
+        assert_eq!((answer.member_id, answer.member_epoch), (None, 0));
+        assert_eq!(answer.heartbeat_interval_ms, 0);
+        assert!(answer.assignment.is_none());
+
+        let groups = ["newer", "other", "newer"];
+        let request = ConsumerGroupDescribeRequest::default()
+            .with_group_ids(groups.map(group_id).to_vec())
+            .with_include_authorized_operations(true);
+        let answer = client.call(&request, version).await.unwrap();
+        let described = answer.groups.iter();
+        let described: Vec<_> = described
+            .map(|group| (group.group_id.as_str(), group.error_code))
+            .collect();
+        assert_eq!(described, groups.map(|group| (group, 35)), "v{version}");
+        for group in &answer.groups {
+            assert_eq!(group.error_message, None);
+            assert_eq!(group.authorized_operations, i32::MIN);
+            assert_eq!((group.group_state.as_str(), group.members.len()), ("", 0));
+        }
+    }
+    // It left no group.
+    assert_eq!(delete(&mut client, "newer").await, 69);
 }

@@ -111,6 +111,46 @@ async fn a_segment_goes_by_its_largest_timestamp() {
     assert_eq!(sent, (0, 4));
 }
 
+/// Small enough that all segments but the last go, if there are several.
+async fn keeps_the_last_segment_only(client: &mut RawClient, topic: &str) {
+    set(client, topic, "retention.bytes", "1").await;
+    begins_at(client, topic, 0).await;
+}
+
+#[tokio::test]
+async fn timestamps_that_reach_far_begin_a_segment_once_the_topic_says_so() {
+    let target = Target::start(&SOON);
+    let mut client = target.with_topic("by-reach", 1).await;
+    // Small ones would be accounted for together.
+    let late = |n: i64| record(600_000, 1_000_000 + n * 10_000);
+    for n in 0..3 {
+        assert_eq!(produce(&mut client, "by-reach", late(n)).await, (0, n));
+    }
+    keeps_the_last_segment_only(&mut client, "by-reach").await;
+    set(&mut client, "by-reach", "segment.ms", "5000").await;
+    for n in 3..6 {
+        assert_eq!(produce(&mut client, "by-reach", late(n)).await, (0, n));
+    }
+    begins_at(&mut client, "by-reach", 5).await;
+}
+
+#[tokio::test]
+async fn segments_are_as_large_as_the_topic_says_from_then_on() {
+    let target = Target::start(&SOON);
+    let mut client = target.with_topic("by-length", 1).await;
+    for n in 0..3 {
+        let sent = produce(&mut client, "by-length", record(600_000, 1000)).await;
+        assert_eq!(sent, (0, n));
+    }
+    keeps_the_last_segment_only(&mut client, "by-length").await;
+    set(&mut client, "by-length", "segment.bytes", MEBIBYTE).await;
+    for n in 3..6 {
+        let sent = produce(&mut client, "by-length", record(600_000, 1000)).await;
+        assert_eq!(sent, (0, n));
+    }
+    begins_at(&mut client, "by-length", 5).await;
+}
+
 #[tokio::test]
 async fn the_broker_says_what_holds_for_topics_that_say_nothing() {
     let settings = [

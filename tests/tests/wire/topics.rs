@@ -219,6 +219,16 @@ fn configured(name: &str, key: &str, value: &str) -> CreatableTopic {
     creatable(name, 1).with_configs(vec![config])
 }
 
+/// With configs that have no value.
+fn valueless(name: &str, partitions: i32) -> CreatableTopic {
+    let configs = ["max.message.bytes", "no.such.config"].map(|key| {
+        CreatableTopicConfig::default()
+            .with_name(text(key))
+            .with_value(None)
+    });
+    creatable(name, partitions).with_configs(configs.to_vec())
+}
+
 async fn create(
     client: &mut RawClient,
     topics: Vec<CreatableTopic>,
@@ -269,12 +279,49 @@ async fn create_topics_codes() {
         (configured("none", "no.such.config", "1"), 40),
         (configured("none", "max.message.bytes", "many"), 40),
         (configured("none", "message.timestamp.type", "Never"), 40),
+        (valueless("none", 1), 40),
+        // The name, then the configs, then the partitions.
+        (valueless("there.already", 1), 36),
+        (valueless("a/b", 0), 17),
+        (valueless("none", 0), 40),
+        (creatable("a/b", 0), 17),
+        (creatable("there.already", 0), 36),
+        (
+            configured("none", "no.such.config", "1").with_num_partitions(0),
+            40,
+        ),
     ] {
         let shown = format!("{topic:?}");
         // Nothing is made: those that ours accepts must not stay.
         let results = create(&mut client, vec![topic], true).await;
         assert_eq!(results[0].error_code, code, "{shown}");
         assert_eq!(results[0].error_message.is_some(), code != 0, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn create_topics_tells_the_configs_that_a_topic_has() {
+    let target = Target::shared();
+    let mut client = target.connect().await;
+    let one = configured("told", "max.message.bytes", "5000");
+    let told = create(&mut client, vec![one], true).await.remove(0);
+    let configs = told.configs.unwrap();
+    assert_eq!(configs.len(), 33);
+    let find = |name: &str| {
+        let config = configs.iter().find(|config| &*config.name == name);
+        let config = config.unwrap();
+        assert!(!config.read_only && !config.is_sensitive);
+        (config.value.as_deref().unwrap(), config.config_source)
+    };
+    assert_eq!(find("max.message.bytes"), ("5000", 1));
+    assert_eq!(find("segment.bytes"), ("1073741824", 5));
+    assert_eq!(find("retention.ms"), ("-1", 4));
+    let many = (0..65).map(|number| creatable(&format!("told-{number}"), 1));
+    let many = create(&mut client, many.collect(), true).await;
+    assert_eq!(many.len(), 65);
+    for topic in many {
+        let told = topic.configs.unwrap().len();
+        assert_eq!(told, differs("configs-of-many-topics", 33, 0));
     }
 }
 

@@ -8,7 +8,7 @@
 //! The caller holds the partition's lock around every call. Producers are not limited in number
 //! (Kafka does not either): expiry is the bound. The tail is bounded by who admits batches.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
@@ -322,6 +322,23 @@ impl ProducerStates {
         self.log_start_offset = self.log_start_offset.max(log_start_offset);
         self.log_end_offset = self.log_end_offset.max(log_start_offset);
         self.txns.trim(self.log_start_offset);
+    }
+
+    /// The last durable batch.
+    pub fn last_batch(&self) -> Option<BatchProof> {
+        self.last_batch
+    }
+
+    /// Every aborted transaction, in order of their markers.
+    pub fn all_aborted(&self) -> &[AbortedTxn] {
+        self.txns.all_aborted()
+    }
+
+    /// Forgets aborted transactions of which no record is left, by the offsets of their markers;
+    /// how many it were. A reader that knew of one would hide what its producer wrote later, once
+    /// the marker is gone too.
+    pub fn forget_aborted(&mut self, markers: &BTreeSet<i64>) -> usize {
+        self.txns.forget(markers)
     }
 
     /// The last stable offset: the first offset of the earliest open transaction, or the high

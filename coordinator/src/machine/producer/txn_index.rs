@@ -1,6 +1,6 @@
 //! Open and aborted transactions of one partition, of its durable log only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use store_adapter::ids::ProducerId;
 
@@ -80,6 +80,14 @@ impl TxnIndex {
             last_offset: marker_offset,
             last_stable_offset: Some(self.first_open().unwrap_or(behind)),
         });
+    }
+
+    /// Forgets aborted transactions by the offsets of their markers; how many it were.
+    pub(super) fn forget(&mut self, markers: &BTreeSet<i64>) -> usize {
+        let before = self.aborted.len();
+        self.aborted
+            .retain(|txn| !markers.contains(&txn.last_offset));
+        before - self.aborted.len()
     }
 
     /// Forgets aborted transactions that lie wholly below `log_start`.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 
 use super::{Groups, Owed, TopicPartitions, TxnEntry, TxnState};
@@ -21,7 +22,7 @@ pub struct Outline {
 
 /// The same as [`shown`] has it.
 pub fn outline(entry: &TxnEntry) -> Outline {
-    let (pid, epoch, state) = match entry.owed.first() {
+    let (pid, epoch, state) = match owed(entry) {
         // Nothing new begins behind the gate: what the slot has besides is over.
         Some(owed) => (
             owed.producer_id,
@@ -36,6 +37,11 @@ pub fn outline(entry: &TxnEntry) -> Outline {
         state,
         start_ms: entry.start_ms,
     }
+}
+
+/// What is shown before everything else, if something is owed.
+fn owed(entry: &TxnEntry) -> Option<&Owed> {
+    entry.owed.first().filter(|_| !planted(Fault::OwedNotShown))
 }
 
 /// What is shown.
@@ -66,7 +72,7 @@ pub fn shown(entry: &TxnEntry) -> Shown {
         state,
         start_ms,
     } = outline(entry);
-    let (partitions, groups) = match entry.owed.first() {
+    let (partitions, groups) = match owed(entry) {
         Some(owed) => left(owed),
         None => (entry.partitions.clone(), entry.groups.clone()),
     };

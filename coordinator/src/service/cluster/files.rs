@@ -5,6 +5,7 @@ use std::sync::Arc;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::Clock;
 use store_adapter::volume::owned::{Claim, OwnedError};
+use store_adapter::volume::sum::with_sum;
 use store_adapter::volume::{DirEntry, Volume, VolumeError, VolumePath};
 
 use super::damage::{Damage, DamageLog, NoCopy, Quarantine};
@@ -123,7 +124,7 @@ impl Files {
             path: path.to_string(),
             why: error.to_string(),
         })?;
-        claim.replace(path, bytes).await
+        claim.replace(path, with_sum(&bytes)).await
     }
 
     /// The names in `dir`, believed also for what is not there: the listing follows an own create.

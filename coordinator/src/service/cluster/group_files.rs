@@ -12,7 +12,7 @@ use store_adapter::volume::owned::{Area, Claim, OwnedError, OwnedFiles, PresentO
 use super::files::Files;
 use crate::service::groups::{FoundGroup, GroupFileError, GroupFiles};
 use crate::volume::format::GroupOffsetsFile;
-use crate::volume::layout::{self, OffsetsName, Place};
+use crate::volume::layout::{self, OffsetsName};
 
 /// The files of the groups that this broker coordinates. Its futures are awaited in io tasks only.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl VolumeGroupFiles {
         group: &str,
     ) -> Result<Option<GroupOffsetsFile>, GroupFileError> {
         let claim = self.claimed(slot)?;
-        let path = Place::GroupOffsets(group.to_owned()).path();
+        let (path, _) = path_of(&claim, group).await?;
         let Some(file) = self.load(&claim, &path).await.map_err(file_error)? else {
             return Ok(None);
         };
@@ -110,17 +110,20 @@ impl GroupFiles for VolumeGroupFiles {
         Box::pin(async move {
             let claim = self.claimed(slot)?;
             let path = layout::offsets_dir().join(name);
-            let file = self.load(&claim, &path).await.map_err(file_error)?;
-            match file.map(|file| file.group) {
-                None => Ok(None),
-                Some(Some(group)) if Place::GroupOffsets(group.clone()).path() == path => {
-                    Ok(Some(group))
-                }
-                Some(_) => {
-                    let why = "its name is not that of its group".to_owned();
-                    Err(file_error(self.files.damaged(&path, why, None).await))
-                }
+            if claim.is_condemned(&path).await.map_err(file_error)? {
+                return Ok(None);
             }
+            let file = self.load(&claim, &path).await.map_err(file_error)?;
+            let Some(file) = file else {
+                return Ok(None);
+            };
+            if let Some(group) = file.group
+                && path_of(&claim, &group).await?.0 == path
+            {
+                return Ok(Some(group));
+            }
+            let why = "its name is not that of its group".to_owned();
+            Err(file_error(self.files.damaged(&path, why, None).await))
         })
     }
 
@@ -132,6 +135,22 @@ impl GroupFiles for VolumeGroupFiles {
         Box::pin(self.load_group(slot, group))
     }
 
+    fn remove<'a>(
+        &'a self,
+        slot: u32,
+        group: &'a str,
+    ) -> BoxFuture<'a, Result<(), GroupFileError>> {
+        Box::pin(async move {
+            let claim = self.claimed(slot)?;
+            let (path, number) = path_of(&claim, group).await?;
+            if number + 1 == layout::OFFSETS_NAMES {
+                // The group needs it.
+                return Ok(());
+            }
+            claim.remove(&path).await.map_err(file_error)
+        })
+    }
+
     fn replace<'a>(
         &'a self,
         slot: u32,
@@ -140,11 +159,24 @@ impl GroupFiles for VolumeGroupFiles {
     ) -> BoxFuture<'a, Result<(), GroupFileError>> {
         Box::pin(async move {
             let claim = self.claimed(slot)?;
-            let path = Place::GroupOffsets(group.to_owned()).path();
+            let (path, _) = path_of(&claim, group).await?;
             let replaced = self.files.replace(&claim, &path, &file).await;
             replaced.map_err(file_error)
         })
     }
+}
+
+/// Where the file of a group lies, and which of its names that is: the first one that nobody may
+/// yet unlink.
+async fn path_of(claim: &Claim, group: &str) -> Result<(VolumePath, u32), GroupFileError> {
+    for number in 0..layout::OFFSETS_NAMES {
+        let path = layout::offsets_path(group, number);
+        if !claim.is_condemned(&path).await.map_err(file_error)? {
+            return Ok((path, number));
+        }
+    }
+    let why = "every name that its file may have is condemned";
+    Err(GroupFileError::NotApplied(why.to_owned()))
 }
 
 fn found(name: &str) -> Option<FoundGroup> {

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use store_adapter::ids::{BrokerId, ProducerId};
 use store_adapter::runtime::BoxFuture;
 use store_adapter::volume::owned::{Claim, OwnedError};
+use store_adapter::volume::sum::with_sum;
 use store_adapter::volume::{DirEntry, VolumeError, VolumePath};
 use tokio::sync::watch;
 
@@ -266,7 +267,7 @@ async fn put(
 ) -> Result<(), QueueFileError> {
     let bytes =
         format::encode(entry).map_err(|error| QueueFileError::Unavailable(error.to_string()))?;
-    claim.put(path, bytes).await.map_err(owned_error)
+    claim.put(path, with_sum(&bytes)).await.map_err(owned_error)
 }
 
 fn entry_path(name: QueueName) -> VolumePath {

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use store_adapter::ids::OwnerEpoch;
 use store_adapter::runtime::BoxFuture;
 use store_adapter::volume::owned::{Area, Claim, OwnedError, OwnedFiles, PresentOwner};
+use store_adapter::volume::sum::with_sum;
 
 use super::files::Files;
 use crate::service::txns::{SlotFileError, SlotFiles};
@@ -104,7 +105,8 @@ impl SlotFiles for VolumeSlotFiles {
     fn replace(&self, slot: u32, bytes: Bytes) -> BoxFuture<'_, Result<(), SlotFileError>> {
         Box::pin(async move {
             let claim = self.claimed(slot)?;
-            let replaced = claim.replace(&Place::TxnSlot(slot).path(), bytes).await;
+            let path = Place::TxnSlot(slot).path();
+            let replaced = claim.replace(&path, with_sum(&bytes)).await;
             replaced.map_err(file_error)
         })
     }

@@ -1,17 +1,66 @@
 //! What the members of all groups take in memory.
 //!
-//! Bytes that clients send and that are kept as long as they are members, or expected: names,
-//! metadata, assignments. A member that says a lot and goes away stays for minutes.
+//! Bytes that clients send and that are kept as long as they are members: names, metadata,
+//! assignments. A member that says a lot and goes away stays for minutes.
+//!
+//! Who was only given an id, and is expected to come back with it, is not among them: a flood of
+//! first requests must not keep anybody out. Of too many the one that came first is forgotten.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{CellState, GroupCell, Groups};
+use parking_lot::Mutex;
+
+use super::{CellState, GroupCell, Groups, Reply};
+use crate::machine::group::GroupError;
+use crate::machine::group::classic::JoinReply;
 
 /// What the members of all groups may take in memory, bytes; who would add to more is answered as
 /// by a coordinator that is not available.
 pub const MEMBERS_BYTES_MAX: usize = 512 << 20;
 
+/// Members of all groups that were given an id and are expected to come back with it, at most. Who
+/// has just been given one comes back at once.
+pub const PENDING_ALL_MAX: usize = 65_536;
+
+/// The last members that were given an id, each with its group, the oldest first. Most have come
+/// back long ago.
+pub(super) type Expected = Mutex<VecDeque<(Arc<str>, Arc<str>)>>;
+
 impl Groups {
+    /// Remembers who was given an id; forgets who was before so many others.
+    pub(super) fn expect(&self, group: &str, reply: &Reply<JoinReply>) {
+        let Reply::Now(Err(refused)) = reply else {
+            return;
+        };
+        if refused.error != GroupError::MemberIdRequired {
+            return;
+        }
+        let oldest = {
+            let mut expected = self.shared.expected.lock();
+            expected.push_back((group.into(), Arc::clone(&refused.member_id)));
+            let too_many = expected.len() > self.shared.config.pending_max;
+            too_many.then(|| expected.pop_front()).flatten()
+        };
+        let Some((group, member_id)) = oldest else {
+            return;
+        };
+        let Some(cell) = self.cell(&group) else {
+            return;
+        };
+        let mut state = cell.lock();
+        let config = &self.shared.config.classic;
+        let forgotten = state.classic.forget_pending(config, &member_id, self.now());
+        if let Some(effects) = forgotten {
+            state.run(&group, effects);
+            self.keep_deadline(&cell, &mut state);
+            self.count_bytes(&cell, &mut state);
+            drop(state);
+            self.forget_missing(&group);
+        }
+    }
+
     /// Whether the members of all groups may take so many bytes more. Those that are decided on
     /// side by side may go beyond it together.
     pub(super) fn has_room(&self, grows: usize) -> bool {

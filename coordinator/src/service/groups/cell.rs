@@ -79,6 +79,13 @@ impl CellState {
         self.is_vacant() && !self.offsets.book.remembers()
     }
 
+    /// Plans that the group's file goes, if nothing is left of the group.
+    pub(super) fn plan_removal(&mut self) {
+        if self.is_idle() {
+            self.offsets.plan_removal();
+        }
+    }
+
     /// Whether there are no members and no offsets. Decided transactions may be remembered.
     pub(super) fn is_vacant(&self) -> bool {
         self.classic.can_forget() && self.parked.is_empty() && self.offsets.is_blank()

@@ -74,6 +74,10 @@ pub trait GroupFiles: Send + Sync + Debug + 'static {
         slot: u32,
         group: &'a str,
     ) -> BoxFuture<'a, Result<Option<GroupOffsetsFile>, GroupFileError>>;
+    /// Removes the file of a group, of which nothing is left: it was never written then. After an
+    /// error the file may still be there, and the group may be written again all the same.
+    fn remove<'a>(&'a self, slot: u32, group: &'a str)
+    -> BoxFuture<'a, Result<(), GroupFileError>>;
     /// Replaces the file of a group; durable when it returns `Ok`.
     fn replace<'a>(
         &'a self,

@@ -28,9 +28,11 @@ use parking_lot::{Mutex, RwLock};
 use store_adapter::runtime::Env;
 use tokio::sync::{Notify, oneshot};
 
-pub use self::budget::MEMBERS_BYTES_MAX;
+use self::budget::Expected;
+pub use self::budget::{MEMBERS_BYTES_MAX, PENDING_ALL_MAX};
 pub use self::cell::{CellState, GroupCell};
 pub use self::files::{FoundGroup, GroupFileError, GroupFiles};
+pub use self::inspect::ListedGroup;
 pub use self::offset_state::{OffsetState, Pending};
 use self::offsets::membership;
 pub use self::offsets::{
@@ -45,7 +47,7 @@ use crate::machine::group::classic::{
     Caller, ClassicConfig, ClassicGroup, Described, Effects, Join, JoinRefused, JoinReply, Leaving,
     Staged, Sync, SyncReply,
 };
-use crate::machine::group::{GroupError, GroupType, Now};
+use crate::machine::group::{GroupError, Now};
 
 /// Groups in memory; a new one beyond them is answered as not available.
 pub const GROUPS_MAX: usize = 1 << 20;
@@ -59,6 +61,8 @@ pub struct GroupConfig {
     pub offsets: OffsetConfig,
     /// What the members of all groups may take in memory, bytes.
     pub members_bytes_max: usize,
+    /// Members of all groups that were given an id and are expected to come back with it, at most.
+    pub pending_max: usize,
 }
 
 impl Default for GroupConfig {
@@ -67,6 +71,7 @@ impl Default for GroupConfig {
             classic: ClassicConfig::default(),
             offsets: OffsetConfig::default(),
             members_bytes_max: MEMBERS_BYTES_MAX,
+            pending_max: PENDING_ALL_MAX,
         }
     }
 }
@@ -78,19 +83,6 @@ pub enum Reply<R> {
     Now(R),
     /// Parked: the sender is dropped only when the service is.
     Later(oneshot::Receiver<R>),
-}
-
-/// One line of a list of groups.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedGroup {
-    /// The group id.
-    pub group: Arc<str>,
-    /// Its type.
-    pub group_type: GroupType,
-    /// Kafka's name of its state.
-    pub state: &'static str,
-    /// `consumer`, or empty.
-    pub protocol_type: Arc<str>,
 }
 
 /// The service; clones share it. When the last one is dropped its task ends.
@@ -111,6 +103,8 @@ struct Shared {
     stopped: AtomicBool,
     /// What the members of all groups take in memory.
     members_bytes: AtomicUsize,
+    /// Who was given an id last.
+    expected: Expected,
     /// Which slots can be answered for.
     slots: Slots,
     /// Groups whose files are to be read or written.
@@ -136,6 +130,7 @@ impl Groups {
             wake: Arc::clone(&wake),
             stopped: AtomicBool::new(false),
             members_bytes: AtomicUsize::new(0),
+            expected: Expected::default(),
             slots: Slots::default(),
             writes: Arc::new(WriteQueue::new()),
         });
@@ -278,7 +273,10 @@ impl Groups {
             (reply, effects)
         });
         match decided {
-            Ok(Some(reply)) => reply,
+            Ok(Some(reply)) => {
+                self.expect(group, &reply);
+                reply
+            }
             Ok(None) => refuse(GroupError::UnknownMemberId),
             Err(error) => refuse(error),
         }
@@ -359,31 +357,6 @@ impl Groups {
         }))
     }
 
-    /// Every group, by its id.
-    ///
-    /// # Errors
-    /// [`GroupError::CoordinatorLoading`] until every slot is taken over: a list would lack groups.
-    pub fn list(&self) -> Result<Vec<ListedGroup>, GroupError> {
-        self.check_running()?;
-        if self.shared.slots.loading() > 0 {
-            return Err(GroupError::CoordinatorLoading);
-        }
-        let mut listed = Vec::new();
-        for cell in self.cells() {
-            let state = cell.lock();
-            if state.is_missing() {
-                continue;
-            }
-            listed.push(ListedGroup {
-                group: Arc::clone(cell.id()),
-                group_type: GroupType::Classic,
-                state: state.classic.state().name(),
-                protocol_type: membership(&state).protocol_type.unwrap_or_default(),
-            });
-        }
-        Ok(listed)
-    }
-
     /// Drops what is known of a group that is idle; whether it was. Where decided transactions are
     /// remembered only the members are forgotten.
     pub fn forget(&self, group: &str) -> bool {
@@ -454,6 +427,10 @@ impl Groups {
         let cell = cells.get(group).ok_or(GroupError::GroupIdNotFound)?;
         let cell = Arc::clone(cell);
         let mut state = cell.lock();
+        if state.offsets.removing {
+            // Another cell would write the file at the same time.
+            return Err(GroupError::CoordinatorNotAvailable);
+        }
         may(&state)?;
         state.forgotten = true;
         let effects = state.classic.die(told, self.now());

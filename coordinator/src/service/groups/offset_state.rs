@@ -40,6 +40,10 @@ pub struct OffsetState {
     /// What the file has besides.
     kept: Kept,
     waiting: VecDeque<(Change, oneshot::Sender<Result<(), GroupError>>)>,
+    /// There is a file, as far as is known.
+    filed: bool,
+    /// The file is to be removed, or is being: the cell must stay as long.
+    pub(super) removing: bool,
     /// The group is in the queue of the writers, with one of them, or waits to be tried again.
     queued: bool,
 }
@@ -51,6 +55,8 @@ pub(super) enum Work {
     Read,
     /// Write the image.
     Write(Image, Kept),
+    /// Remove the file: nothing is left of the group.
+    Remove,
 }
 
 impl OffsetState {
@@ -99,7 +105,7 @@ impl OffsetState {
 
     /// Whether the group is to be put into the queue now: there is work, and it is not in it.
     pub(super) fn wants_queue(&mut self) -> bool {
-        let work = self.book.must_read() || self.book.must_write();
+        let work = self.book.must_read() || self.book.must_write() || self.removing;
         let wants = work && !self.queued;
         self.queued |= wants;
         wants
@@ -111,21 +117,43 @@ impl OffsetState {
             Some(Work::Read)
         } else {
             let image = self.book.image();
-            image.map(|image| Work::Write(image, self.kept.clone()))
+            match image {
+                Some(image) => {
+                    self.removing = false;
+                    Some(Work::Write(image, self.kept.clone()))
+                }
+                None => self.removing.then_some(Work::Remove),
+            }
         };
         self.queued = work.is_some();
         work
     }
 
     pub(super) fn read(&mut self, file: Option<GroupOffsetsFile>, now_ms: i64) {
+        self.filed = file.is_some();
         let (table, kept) = file.unwrap_or_default().into_table(now_ms);
         self.kept = kept;
         self.book.reloaded(table);
     }
 
     pub(super) fn written(&mut self, image: &Image) {
+        self.filed = true;
         self.book.written(image);
         self.conclude(image.change, Ok(()));
+    }
+
+    /// Plans that the file goes, if there is one that says that the group is deleted, and nothing
+    /// that other writers have to say.
+    pub(super) fn plan_removal(&mut self) {
+        let over = self.is_blank() && self.book.durable().is_deleted();
+        self.removing = over && self.filed && self.kept.extra.is_empty();
+    }
+
+    /// The file is gone, or stays until the slot is taken over again.
+    pub(super) fn removed(&mut self) {
+        self.removing = false;
+        self.filed = false;
+        self.kept = Kept::default();
     }
 
     pub(super) fn not_written(&mut self) {
@@ -143,6 +171,7 @@ impl OffsetState {
         let change = self.book.maybe_written();
         self.conclude(change, Err(GroupError::NotCoordinator));
         self.queued = false;
+        self.removing = false;
     }
 
     fn conclude(&mut self, up_to: Change, outcome: Result<(), GroupError>) {

@@ -14,8 +14,7 @@ use uuid::Uuid;
 use super::files::GroupFiles;
 use super::housekeeping::Housekeeper;
 use super::loader::Loader;
-use super::slots::Phase;
-use super::writers::{OffsetCounters, WRITERS, WriteQueue, Writer};
+use super::writers::{OffsetCounters, WriteQueue, Writer};
 use super::{CellState, Groups, Pending};
 use crate::machine::group::classic::{Caller, ClassicState, Effects};
 use crate::machine::group::offsets::{
@@ -141,20 +140,17 @@ impl Offsets {
         slots: Vec<(u32, OwnerEpoch)>,
     ) -> Self {
         let queue = Arc::clone(&groups.shared.writes);
-        for (slot, _) in &slots {
-            groups.shared.slots.set(*slot, Phase::Loading);
-        }
+        let assigned = slots.iter().map(|(slot, _)| *slot);
+        groups.shared.slots.begin(assigned);
         let counters = Arc::new(OffsetCounters::default());
         let writer = Writer {
+            env: env.clone(),
             groups: groups.clone(),
             files: Arc::clone(files),
             queue: Arc::clone(&queue),
             counters: Arc::clone(&counters),
         };
-        for _ in 0..WRITERS {
-            let task = Box::pin(writer.clone().run());
-            drop(env.runtime.spawn_io("group-offsets", task));
-        }
+        writer.start();
         let count = view.borrow().assignment.group_slots.len();
         let loader = Loader {
             env: env.clone(),

@@ -1,12 +1,13 @@
 //! Which group slots this process can answer for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
 use super::offset_state::OffsetState;
 use crate::machine::group::GroupError;
-use crate::volume::layout::{self, Place};
+use crate::volume::layout;
 
 /// What is known of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,15 +20,26 @@ pub(super) enum Phase {
     Lost,
 }
 
-/// The slots. Without any, groups have no files, and every slot can be answered for.
+/// The slots. Where groups have no files every slot can be answered for; where they have, one that
+/// this process did not begin with is another's, whatever it is assigned since.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     phases: RwLock<BTreeMap<u32, Phase>>,
+    /// Whether groups have files.
+    filed: AtomicBool,
     /// Damaged files under hashed names, which do not tell their group. At most one a file.
     untold: RwLock<BTreeSet<String>>,
 }
 
 impl Slots {
+    /// Groups have files, in these slots.
+    pub(super) fn begin(&self, slots: impl Iterator<Item = u32>) {
+        self.filed.store(true, Ordering::Relaxed);
+        for slot in slots {
+            self.set(slot, Phase::Loading);
+        }
+    }
+
     pub(super) fn set(&self, slot: u32, phase: Phase) {
         let mut phases = self.phases.write();
         // What is lost stays lost.
@@ -42,7 +54,7 @@ impl Slots {
         match phases.get(&slot) {
             Some(Phase::Ready) => Ok(()),
             Some(Phase::Loading) => Err(GroupError::CoordinatorLoading),
-            None if phases.is_empty() => Ok(()),
+            None if !self.filed.load(Ordering::Relaxed) => Ok(()),
             Some(Phase::Lost) | None => Err(GroupError::NotCoordinator),
         }
     }
@@ -63,18 +75,18 @@ impl Slots {
 
     /// The group's file was read: whether there is one is known.
     pub(super) fn told(&self, group: &str) {
-        if layout::is_hashed(group) {
-            self.untold.write().remove(&file_name(group));
+        if !self.untold.read().is_empty() {
+            let mut untold = self.untold.write();
+            file_names(group).for_each(|name| {
+                untold.remove(&name);
+            });
         }
     }
 
     /// Whether a damaged file may be the group's: it has to be read before the group is answered.
     pub(super) fn may_be_untold(&self, group: &str) -> bool {
-        if !layout::is_hashed(group) {
-            return false;
-        }
         let untold = self.untold.read();
-        !untold.is_empty() && untold.contains(&file_name(group))
+        !untold.is_empty() && file_names(group).any(|name| untold.contains(&name))
     }
 
     /// The offsets of a group that nothing is known of.
@@ -87,7 +99,9 @@ impl Slots {
     }
 }
 
-fn file_name(group: &str) -> String {
-    let path = Place::GroupOffsets(group.to_owned()).path();
-    path.file_name().to_owned()
+fn file_names(group: &str) -> impl Iterator<Item = String> {
+    (0..layout::OFFSETS_NAMES).map(move |number| {
+        let path = layout::offsets_path(group, number);
+        path.file_name().to_owned()
+    })
 }

@@ -264,6 +264,40 @@ async fn members_of_all_groups_share_their_memory() {
 }
 
 #[tokio::test]
+async fn first_joins_keep_nobody_out() {
+    let config = GroupConfig {
+        members_bytes_max: 10_000,
+        pending_max: 100,
+        ..config(0)
+    };
+    let groups = Groups::start(&Env::real(), config, Arc::new(ByName));
+    let first = |group: &str| {
+        let join = Join {
+            requires_member_id: true,
+            ..member("")
+        };
+        match groups.join(group, join) {
+            Reply::Now(Err(refused)) => {
+                assert_eq!(refused.error, GroupError::MemberIdRequired, "{group}");
+                refused.member_id
+            }
+            other => panic!("{group}: {other:?}"),
+        }
+    };
+    let forgotten = first("forgotten");
+    let names: Vec<String> = (0..100).map(|number| format!("g{number}")).collect();
+    let given: Vec<_> = names.iter().map(|name| first(name)).collect();
+    // Of too many the one that came first.
+    assert!(groups.cell("forgotten").is_none());
+    let unknown = refused(groups.join("forgotten", member(&forgotten)));
+    assert_eq!(unknown, GroupError::UnknownMemberId);
+    for number in [0, 99] {
+        let again = groups.join(&names[number], member(&given[number]));
+        assert_eq!(joined(again).await.generation, 1);
+    }
+}
+
+#[tokio::test]
 async fn a_refused_request_leaves_no_group() {
     let groups = groups(0);
     let empty = Join {

@@ -1,14 +1,19 @@
 //! The io tasks that read and write the files of groups.
 //!
 //! A group is in their queue at most once, so that its file has one writer at a time; all changes
-//! that were prepared while a write was under way share the next. Different groups are written side
-//! by side, by a fixed number of tasks.
+//! that were prepared while a write was under way share the next.
+//!
+//! Groups are written in rounds: those that came while a round was under way are the next one. So
+//! each write has what came in a whole round, and the writes of a round, side by side, share syncs
+//! of their directory and the commits of the file system's journal. The few that a round waits for
+//! in the end do not hold the next one up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use store_adapter::runtime::{BoxFuture, Env};
 use tokio::sync::{Notify, Semaphore};
 
 use super::files::{GroupFileError, GroupFiles};
@@ -17,24 +22,60 @@ use super::{GroupCell, Groups, Route};
 use crate::machine::group::offsets::Image;
 use crate::volume::format::{GroupOffsetsFile, Kept};
 
-/// Files that are read or written side by side: file systems let them share the commits of their
-/// journal.
-pub(super) const WRITERS: usize = 8;
+/// Files that are read or written side by side at most. Each waits for two syncs, and file systems
+/// let those that wait at the same time share the commits of their journal.
+const WRITERS_MAX: usize = 64;
 
 /// What happens to the files of groups.
 #[derive(Debug, Default)]
 pub struct OffsetCounters {
-    /// Files that were replaced: two syncs each, of the file and of the directory.
+    /// Files that were replaced: a sync of each, and of the directory one for all that wait for it.
     pub writes: AtomicU64,
     /// Replaces that failed or whose outcome is not known.
     pub failed_writes: AtomicU64,
 }
 
+/// The part of a round that may still be under way when the next one begins: an eighth of it, and
+/// of a small one nothing.
+const STRAGGLERS: usize = 8;
+
 /// Groups that have work, in order. Bounded by the number of groups.
+#[derive(Debug, Default)]
+struct Rounds {
+    /// Groups of the present round that nobody has taken.
+    open: VecDeque<Arc<str>>,
+    /// Groups of the next round.
+    waiting: VecDeque<Arc<str>>,
+    /// Groups whose round has begun and that are not done.
+    under_way: usize,
+    /// Groups that the present round began with.
+    len: usize,
+}
+
+impl Rounds {
+    /// Begins the next round if it is time; how many groups it has.
+    fn begin(&mut self) -> usize {
+        let count = self.waiting.len();
+        if count == 0 || self.under_way > self.len / STRAGGLERS {
+            return 0;
+        }
+        self.open.append(&mut self.waiting);
+        self.len = count;
+        self.under_way += count;
+        count
+    }
+}
+
+/// Groups that have work.
 #[derive(Debug)]
 pub(super) struct WriteQueue {
-    groups: Mutex<VecDeque<Arc<str>>>,
+    rounds: Mutex<Rounds>,
+    /// One permit for each group that may be taken.
     ready: Semaphore,
+    /// Tasks that take groups out.
+    writers: AtomicUsize,
+    /// Those of them that have none.
+    free: AtomicUsize,
     /// Groups whose file could not be read or written, to be tried again.
     failed: Mutex<Vec<Arc<str>>>,
     /// Notified when there is something to try again.
@@ -44,16 +85,30 @@ pub(super) struct WriteQueue {
 impl WriteQueue {
     pub(super) fn new() -> Self {
         Self {
-            groups: Mutex::default(),
+            rounds: Mutex::default(),
             ready: Semaphore::new(0),
+            writers: AtomicUsize::new(0),
+            free: AtomicUsize::new(0),
             failed: Mutex::default(),
             again: Notify::new(),
         }
     }
 
     pub(super) fn push(&self, group: Arc<str>) {
-        self.groups.lock().push_back(group);
-        self.ready.add_permits(1);
+        let mut rounds = self.rounds.lock();
+        rounds.waiting.push_back(group);
+        let count = rounds.begin();
+        drop(rounds);
+        self.ready.add_permits(count);
+    }
+
+    /// What was taken is done.
+    fn done(&self) {
+        let mut rounds = self.rounds.lock();
+        rounds.under_way = rounds.under_way.saturating_sub(1);
+        let count = rounds.begin();
+        drop(rounds);
+        self.ready.add_permits(count);
     }
 
     /// Tries what failed once more.
@@ -77,13 +132,32 @@ impl WriteQueue {
     async fn next(&self) -> Option<Arc<str>> {
         let permit = self.ready.acquire().await.ok()?;
         permit.forget();
-        self.groups.lock().pop_front()
+        self.rounds.lock().open.pop_front()
+    }
+
+    /// Counts one more writer, which is free; false if there may not be more.
+    fn add_writer(&self) -> bool {
+        let one_more = |writers| (writers < WRITERS_MAX).then_some(writers + 1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let added = self.writers.fetch_update(set, fetch, one_more).is_ok();
+        self.free.fetch_add(usize::from(added), Ordering::Relaxed);
+        added
+    }
+}
+
+/// A group that was taken, until it is done: also by a panic, or its round would not end.
+struct Taken<'a>(&'a WriteQueue);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.done();
     }
 }
 
 /// One io task.
 #[derive(Debug, Clone)]
 pub(super) struct Writer {
+    pub(super) env: Env,
     pub(super) groups: Groups,
     pub(super) files: Arc<dyn GroupFiles>,
     pub(super) queue: Arc<WriteQueue>,
@@ -102,11 +176,27 @@ enum Done {
 }
 
 impl Writer {
-    /// Works until the queue is closed.
-    pub(super) async fn run(self) {
-        while let Some(group) = self.queue.next().await {
-            self.serve(group).await;
+    /// Starts one more writer, if there may be more.
+    pub(super) fn start(&self) {
+        if self.queue.add_writer() {
+            let task = self.clone().run();
+            drop(self.env.runtime.spawn_io("group-offsets", task));
         }
+    }
+
+    /// Works until the queue is closed. There is always a writer that is free, up to the most.
+    fn run(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            while let Some(group) = self.queue.next().await {
+                if self.queue.free.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    self.start();
+                }
+                let taken = Taken(&self.queue);
+                self.serve(group).await;
+                self.queue.free.fetch_add(1, Ordering::Relaxed);
+                drop(taken);
+            }
+        })
     }
 
     /// Does one piece of a group's work, and puts it back if there is more.
@@ -124,6 +214,7 @@ impl Writer {
         let done = match work {
             Work::Read => self.read(&cell, slot).await,
             Work::Write(image, kept) => self.write(&cell, slot, &image, &kept).await,
+            Work::Remove => self.remove(&cell, slot).await,
         };
         match done {
             Done::Well => {
@@ -149,7 +240,9 @@ impl Writer {
             Ok(file) => {
                 let now_ms = self.groups.now().wall_ms;
                 self.groups.shared.slots.told(cell.id());
-                cell.lock().offsets.read(file, now_ms);
+                let mut state = cell.lock();
+                state.offsets.read(file, now_ms);
+                state.plan_removal();
                 Done::Well
             }
             Err(GroupFileError::Stale) => Done::Lost,
@@ -158,6 +251,20 @@ impl Writer {
                 Done::Later
             }
         }
+    }
+
+    /// Removes a file of which nothing is left. What can't be removed now is looked at again when
+    /// the slot is taken over the next time.
+    async fn remove(&self, cell: &GroupCell, slot: u32) -> Done {
+        let outcome = self.files.remove(slot, cell.id()).await;
+        if outcome == Err(GroupFileError::Stale) {
+            return Done::Lost;
+        }
+        if let Err(error) = outcome {
+            tracing::debug!(%error, group = %cell.id(), "the file of a deleted group stays");
+        }
+        cell.lock().offsets.removed();
+        Done::Well
     }
 
     async fn write(&self, cell: &GroupCell, slot: u32, image: &Image, kept: &Kept) -> Done {
@@ -172,6 +279,7 @@ impl Writer {
         match outcome {
             Ok(()) => {
                 state.offsets.written(image);
+                state.plan_removal();
                 Done::Well
             }
             Err(GroupFileError::Stale) => Done::Lost,
@@ -191,5 +299,50 @@ impl Writer {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes what may be taken now.
+    fn taken(queue: &WriteQueue) -> Vec<Arc<str>> {
+        let count = queue.ready.available_permits();
+        queue.ready.forget_permits(count);
+        let mut rounds = queue.rounds.lock();
+        (0..count).filter_map(|_| rounds.open.pop_front()).collect()
+    }
+
+    #[test]
+    fn what_comes_while_a_round_is_under_way_is_the_next() {
+        let queue = WriteQueue::new();
+        queue.push("a".into());
+        assert_eq!(taken(&queue), ["a".into()]);
+        for number in 0..16 {
+            queue.push(number.to_string().into());
+        }
+        assert_eq!(taken(&queue), []);
+        queue.done();
+        assert_eq!(taken(&queue).len(), 16);
+        queue.push("b".into());
+        queue.push("c".into());
+        for _ in 0..13 {
+            queue.done();
+            assert_eq!(taken(&queue), []);
+        }
+        // Two are late.
+        queue.done();
+        assert_eq!(taken(&queue), ["b".into(), "c".into()]);
+        queue.push("d".into());
+        for _ in 0..3 {
+            queue.done();
+            assert_eq!(taken(&queue), []);
+        }
+        queue.done();
+        assert_eq!(taken(&queue), ["d".into()]);
+        queue.done();
+        queue.push("e".into());
+        assert_eq!(taken(&queue), ["e".into()]);
     }
 }

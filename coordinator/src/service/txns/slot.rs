@@ -46,12 +46,14 @@ struct Pending {
     taken: bool,
 }
 
+/// An id. There may be very many that nobody uses: what most of them lack is behind a pointer, and
+/// so is what would be kept for the free places of a node of the map.
 #[derive(Debug, Default)]
 struct Cell {
-    entry: Option<TxnEntry>,
+    entry: Option<Box<TxnEntry>>,
     extra: Extra,
     encoded: Bytes,
-    pending: Option<Pending>,
+    pending: Option<Box<Pending>>,
     /// The decision is being carried out.
     finishing: bool,
 }
@@ -116,12 +118,21 @@ impl Slot {
     }
 
     pub(super) fn entry(&self, id: &str) -> Option<&TxnEntry> {
-        self.cells.get(id)?.entry.as_ref()
+        self.cells.get(id)?.entry.as_deref()
+    }
+
+    /// What an id will be when what is pending of it is durable.
+    pub(super) fn draft(&self, id: &str) -> Option<&TxnEntry> {
+        let cell = self.cells.get(id)?;
+        match &cell.pending {
+            Some(pending) => pending.change.next.as_ref(),
+            None => cell.entry.as_deref(),
+        }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Arc<str>, &TxnEntry)> {
         let cells = self.cells.iter();
-        cells.filter_map(|(id, cell)| Some((id, cell.entry.as_ref()?)))
+        cells.filter_map(|(id, cell)| Some((id, cell.entry.as_deref()?)))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -159,12 +170,12 @@ impl Slot {
             return Err(TxnError::CoordinatorNotAvailable);
         }
         let cell = self.cells.entry(id.clone()).or_default();
-        cell.pending = Some(Pending {
+        cell.pending = Some(Box::new(Pending {
             change,
             encoded,
             waiter,
             taken: false,
-        });
+        }));
         Ok(())
     }
 
@@ -176,7 +187,7 @@ impl Slot {
         let encoded = encode(Some(&next), &cell.extra)?.unwrap_or_default();
         self.bytes = self.bytes + encoded.len() - cell.encoded.len().min(self.bytes);
         cell.encoded = encoded;
-        cell.entry = Some(next);
+        cell.entry = Some(Box::new(next));
         self.soft = true;
         self.tell();
         Ok(())
@@ -302,7 +313,7 @@ impl Slot {
             self.bytes += encoded.len() + room(&id);
             let (entry, extra) = entry.into_entry(now_ms);
             let cell = Cell {
-                entry: Some(entry),
+                entry: Some(Box::new(entry)),
                 extra,
                 encoded,
                 ..Cell::default()
@@ -334,7 +345,7 @@ impl Slot {
                 self.bytes = self.bytes.saturating_sub(cell.encoded.len() + room);
             }
             cell.encoded = pending.encoded.unwrap_or_default();
-            cell.entry = pending.change.next;
+            cell.entry = pending.change.next.map(Box::new);
             match cell.entry {
                 Some(_) => self.bytes += cell.encoded.len() + room,
                 None => gone.push(id.clone()),

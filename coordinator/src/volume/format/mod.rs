@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use store_adapter::volume::sum::check_sum;
 
 pub use assignment::{AssignmentFile, BrokerEntry, Health, PartitionEntry, Role, SlotEntry};
 pub use broker::{Listener, Registration};
@@ -64,14 +65,17 @@ pub trait Format: Serialize + DeserializeOwned {
     }
 }
 
-/// Reads a file's bytes. Never panics; memory is bounded by the input's length.
+/// Reads a file's bytes; a checksum behind them must be right. Never panics; memory is bounded by
+/// the input's length.
 pub fn decode<T: Format>(bytes: &[u8]) -> Result<T, FormatError> {
+    check_sum(bytes).map_err(|error| FormatError(error.to_string()))?;
     let value: T = serde_json::from_slice(bytes).map_err(|error| FormatError(error.to_string()))?;
     value.check()?;
     Ok(value)
 }
 
-/// Writes a file's bytes: compact, without a line end. What [`decode`] would refuse is refused.
+/// Writes a file's content: compact, without a line end, and without the checksum that goes behind
+/// it on the volume. What [`decode`] would refuse is refused.
 pub fn encode<T: Format>(value: &T) -> Result<Bytes, FormatError> {
     value.check()?;
     serde_json::to_vec(value)

@@ -117,12 +117,13 @@ fn fetch_code(answer: &OffsetFetchResponse) -> i16 {
     group.unwrap_or(answer.error_code)
 }
 
-/// Commits offsets for a group without members.
+/// Commits offsets for a group without members; the partitions whose offset was refused, with the
+/// code of each.
 pub(super) async fn commit(
     client: &mut Client,
     group: &str,
     offsets: &BTreeMap<Place, i64>,
-) -> Result<(), Failure> {
+) -> Result<BTreeMap<Place, i16>, Failure> {
     let mut topics: BTreeMap<&str, Vec<OffsetCommitRequestPartition>> = BTreeMap::new();
     for ((topic, partition), offset) in offsets {
         topics.entry(topic).or_default().push(
@@ -162,5 +163,11 @@ pub(super) async fn commit(
             codes,
         )
         .await?;
-    check(codes(&answer), || format!("commit for group {group}"))
+    let mut refused = BTreeMap::new();
+    for topic in &answer.topics {
+        let partitions = topic.partitions.iter().filter(|p| p.error_code != 0);
+        let name = topic.name.to_string();
+        refused.extend(partitions.map(|p| ((name.clone(), p.partition_index), p.error_code)));
+    }
+    Ok(refused)
 }

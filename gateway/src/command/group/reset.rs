@@ -10,7 +10,7 @@ use jiff::{Span, Timestamp};
 use serde::Serialize;
 
 use super::super::client::Client;
-use super::super::output::{Failure, Format, Row, render};
+use super::super::output::{Failure, Format, Row, check, render};
 use super::offsets::{self, Committed, EARLIEST, LATEST, Place};
 use super::plan::{self, Plan};
 use super::scope::{self, Topics};
@@ -152,7 +152,10 @@ impl Reset {
         let mut failed = None;
         for group in &groups {
             match self.one(client, group, &target).await {
-                Ok(moved) => rows.extend(moved),
+                Ok((moved, refused)) => {
+                    rows.extend(moved);
+                    failed = failed.or(refused);
+                }
                 Err(failure) if failure.is_of_the_connection() => {
                     failed = Some(failure);
                     break;
@@ -181,7 +184,7 @@ impl Reset {
         client: &mut Client,
         group: &str,
         target: &Target,
-    ) -> Result<Vec<Moved>, Failure> {
+    ) -> Result<(Vec<Moved>, Option<Failure>), Failure> {
         let described = offsets::describe(client, group).await?;
         let state = described.group_state.as_str();
         if !matches!(state, "Empty" | "Dead") {
@@ -201,22 +204,12 @@ impl Reset {
                 moved.insert(place.clone(), offset);
             }
         }
-        if self.execute && !moved.is_empty() {
-            offsets::commit(client, group, &moved).await?;
-        }
-        let rows = moved
-            .into_iter()
-            .map(|((topic, partition), new_offset)| Moved {
-                group: group.to_owned(),
-                current_offset: committed
-                    .get(&(topic.clone(), partition))
-                    .map(|committed| committed.offset),
-                topic,
-                partition,
-                new_offset,
-                committed: self.execute,
-            });
-        Ok(rows.collect())
+        let refused = if self.execute && !moved.is_empty() {
+            Some(offsets::commit(client, group, &moved).await?)
+        } else {
+            None
+        };
+        Ok(outcome(group, moved, &committed, refused.as_ref()))
     }
 
     /// What there is to know of every partition in the scope.
@@ -346,9 +339,56 @@ fn decide(target: &Target, place: &Place, known: Known) -> Result<Option<i64>, F
     Ok(Some(offset.min(latest).max(earliest)))
 }
 
+/// What is told of the partitions that were moved, or would be: `refused` has the codes of those
+/// whose commit was tried and refused. They fail the command, and the others are told all the same.
+fn outcome(
+    group: &str,
+    moved: BTreeMap<Place, i64>,
+    before: &BTreeMap<Place, Committed>,
+    refused: Option<&BTreeMap<Place, i16>>,
+) -> (Vec<Moved>, Option<Failure>) {
+    let first = refused.and_then(|refused| refused.iter().next());
+    let failed = first.and_then(|((topic, partition), code)| {
+        let what = || format!("commit of {topic}-{partition} for group {group}");
+        check(*code, what).err()
+    });
+    let rows = moved.into_iter().map(|(place, new_offset)| Moved {
+        group: group.to_owned(),
+        current_offset: before.get(&place).map(|committed| committed.offset),
+        committed: refused.is_some_and(|refused| !refused.contains_key(&place)),
+        topic: place.0,
+        partition: place.1,
+        new_offset,
+    });
+    (rows.collect(), failed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_refused_does_not_hide_who_is_moved() {
+        let place = |partition| ("t".to_owned(), partition);
+        let moved: BTreeMap<Place, i64> = [(place(0), 5), (place(1), 6), (place(2), 7)].into();
+        let told = |refused: Option<&BTreeMap<Place, i16>>| {
+            let (rows, failed) = outcome("g", moved.clone(), &BTreeMap::new(), refused);
+            let rows: Vec<_> = rows.iter().map(|r| (r.partition, r.committed)).collect();
+            (rows, failed)
+        };
+        let planned = told(None);
+        assert_eq!(planned.0, [(0, false), (1, false), (2, false)]);
+        assert!(planned.1.is_none());
+        let (rows, failed) = told(Some(&[(place(1), 3)].into()));
+        assert_eq!(rows, [(0, true), (1, false), (2, true)]);
+        let text = format!("{:?}", failed.unwrap());
+        assert!(
+            text.contains("t-1 for group g") && text.contains("(3)"),
+            "{text}"
+        );
+        let (rows, failed) = told(Some(&BTreeMap::new()));
+        assert!(rows.iter().all(|(_, committed)| *committed) && failed.is_none());
+    }
 
     fn decided(target: &Target, committed: Option<i64>, timed: Option<i64>) -> Option<i64> {
         let known = Known {

@@ -72,6 +72,9 @@ pub(super) fn batch(stored: &StoredBatch, with_records: bool) -> Value {
         "producerEpoch": header.producer_epoch.0,
         "baseSequence": header.base_sequence.0,
     });
+    if let Some(horizon) = header.delete_horizon() {
+        shown["deleteHorizonMs"] = horizon.into();
+    }
     if let Some(marker) = EndTxnMarker::read(&stored.bytes).filter(|_| header.is_control()) {
         shown["marker"] = json!({
             "type": if marker.commit { "COMMIT" } else { "ABORT" },

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::client::Client;
-use super::super::output::{Failure, Row, check};
+use super::super::output::{Failure, Format, Row, check, render};
 use super::super::topics::{Cluster, Place};
 use super::ids;
 use super::partitions::{self, Writer};
@@ -68,6 +68,16 @@ impl Row for Hanging {
             self.last_timestamp.to_string(),
             self.duration_minutes.to_string(),
         ]
+    }
+}
+
+/// What hangs is printed, and is a finding: who runs this by the clock need not read it.
+pub(super) fn found(hanging: &[Hanging], format: Format) -> Result<String, Failure> {
+    let output = render(hanging, format)?;
+    match hanging.len() {
+        0 => Ok(output),
+        1 => Err(Failure::Refused("1 transaction hangs".to_owned()).after(output)),
+        count => Err(Failure::Refused(format!("{count} transactions hang")).after(output)),
     }
 }
 

@@ -32,7 +32,8 @@ enum Verb {
     Describe(Describe),
     /// Producers that have written to a partition
     DescribeProducers(DescribeProducers),
-    /// Transactions that are open on a partition and that no coordinator will end
+    /// Transactions that are open on a partition and that no coordinator will end: exit code 1 if
+    /// there are any
     FindHanging(FindHanging),
     /// End a transaction on a partition, whatever its coordinator knows
     Abort(Abort),
@@ -49,7 +50,7 @@ impl Txn {
             Verb::List(verb) => render(&verb.run(client).await?, format),
             Verb::Describe(verb) => render(&verb.run(client).await?, format),
             Verb::DescribeProducers(verb) => render(&verb.run(client).await?, format),
-            Verb::FindHanging(verb) => render(&verb.run(client).await?, format),
+            Verb::FindHanging(verb) => hanging::found(&verb.run(client).await?, format),
             Verb::Abort(verb) => render(&verb.run(client).await?, format),
             Verb::ForceTerminate(verb) => render(&verb.run(client).await?, format),
         }

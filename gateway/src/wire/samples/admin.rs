@@ -12,6 +12,7 @@ pub(super) fn body(key: i16, v: i16, r: &mut Rng) -> Option<Bytes> {
         23 => encode(&offset_for_leader_epoch(v, r), v),
         32 => encode(&describe_configs(v, r), v),
         33 => encode(&alter_configs(r), v),
+        35 => encode(&describe_log_dirs(r), v),
         37 => encode(&create_partitions(r), v),
         43 => encode(&elect_leaders(v, r), v),
         44 => encode(&incremental_alter_configs(r), v),
@@ -20,6 +21,7 @@ pub(super) fn body(key: i16, v: i16, r: &mut Rng) -> Option<Bytes> {
         57 => encode(&update_features(v, r), v),
         60 => encode(&describe_cluster(v, r), v),
         61 => encode(&describe_producers(r), v),
+        74 => encode(&list_config_resources(v, r), v),
         75 => encode(&describe_topic_partitions(r), v),
         _ => return None,
     })
@@ -232,6 +234,25 @@ fn describe_producers(r: &mut Rng) -> kp::DescribeProducersRequest {
             .with_partition_indexes(r.list(4, Rng::i32))
     });
     kp::DescribeProducersRequest::default().with_topics(topics)
+}
+
+fn describe_log_dirs(r: &mut Rng) -> kp::DescribeLogDirsRequest {
+    let topics = maybe(r, |r| {
+        r.list(4, |r| {
+            kp::describe_log_dirs_request::DescribableLogDirTopic::default()
+                .with_topic(r.text().into())
+                .with_partitions(r.list(4, Rng::i32))
+        })
+    });
+    kp::DescribeLogDirsRequest::default().with_topics(topics)
+}
+
+fn list_config_resources(v: i16, r: &mut Rng) -> kp::ListConfigResourcesRequest {
+    let mut request = kp::ListConfigResourcesRequest::default();
+    if v >= 1 {
+        request.resource_types = r.list(4, Rng::i8);
+    }
+    request
 }
 
 fn describe_topic_partitions(r: &mut Rng) -> kp::DescribeTopicPartitionsRequest {

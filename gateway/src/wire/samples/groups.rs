@@ -100,3 +100,32 @@ pub(super) fn list_groups(v: i16, r: &mut Rng) -> kp::ListGroupsRequest {
 pub(super) fn delete_groups(r: &mut Rng) -> kp::DeleteGroupsRequest {
     kp::DeleteGroupsRequest::default().with_groups_names(r.list(4, |r| r.text().into()))
 }
+
+pub(super) fn consumer_group_heartbeat(v: i16, r: &mut Rng) -> kp::ConsumerGroupHeartbeatRequest {
+    let partitions = r.list(4, |r| {
+        kp::consumer_group_heartbeat_request::TopicPartitions::default()
+            .with_topic_id(uuid::Uuid::from_u128(r.i32().unsigned_abs().into()))
+            .with_partitions(r.list(4, Rng::i32))
+    });
+    let names = r.list(4, |r| r.text().into());
+    let mut request = kp::ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(r.text().into())
+        .with_member_id(r.text())
+        .with_member_epoch(r.i32())
+        .with_instance_id(r.maybe_text())
+        .with_rack_id(r.maybe_text())
+        .with_rebalance_timeout_ms(r.i32())
+        .with_subscribed_topic_names(r.chance().then_some(names))
+        .with_server_assignor(r.maybe_text())
+        .with_topic_partitions(r.chance().then_some(partitions));
+    if v >= 1 {
+        request.subscribed_topic_regex = r.maybe_text();
+    }
+    request
+}
+
+pub(super) fn consumer_group_describe(r: &mut Rng) -> kp::ConsumerGroupDescribeRequest {
+    kp::ConsumerGroupDescribeRequest::default()
+        .with_group_ids(r.list(4, |r| r.text().into()))
+        .with_include_authorized_operations(r.chance())
+}

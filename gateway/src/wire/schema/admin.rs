@@ -12,6 +12,7 @@ pub(super) fn message(key: i16) -> Option<&'static Message> {
         23 => &OFFSET_FOR_LEADER_EPOCH,
         32 => &DESCRIBE_CONFIGS,
         33 => &ALTER_CONFIGS,
+        35 => &DESCRIBE_LOG_DIRS,
         37 => &CREATE_PARTITIONS,
         43 => &ELECT_LEADERS,
         44 => &INCREMENTAL_ALTER_CONFIGS,
@@ -20,6 +21,7 @@ pub(super) fn message(key: i16) -> Option<&'static Message> {
         57 => &UPDATE_FEATURES,
         60 => &DESCRIBE_CLUSTER,
         61 => &DESCRIBE_PRODUCERS,
+        74 => &LIST_CONFIG_RESOURCES,
         75 => &DESCRIBE_TOPIC_PARTITIONS,
         _ => return None,
     })
@@ -119,12 +121,17 @@ pub(super) const INCREMENTAL_CONFIG: Struct = of(&[
     always(STRING).nullable_from(0), // value
 ]);
 
-/// A topic with partition numbers: ElectLeaders, ListPartitionReassignments and DescribeProducers
-/// have it alike.
+/// A topic with partition numbers: DescribeLogDirs, ElectLeaders, ListPartitionReassignments and
+/// DescribeProducers have it alike.
 pub(super) const INT32_TOPIC: Struct = of(&[
     always(STRING), // name
     always(Kind::Array(&INT32)),
 ]);
+
+static DESCRIBE_LOG_DIRS: Message = request(
+    2,
+    &[always(Kind::Array(&Kind::Struct(&INT32_TOPIC))).nullable_from(0)],
+);
 
 static CREATE_PARTITIONS: Message = request(
     2,
@@ -204,6 +211,11 @@ static DESCRIBE_CLUSTER: Message = request(
 static DESCRIBE_PRODUCERS: Message =
     request(0, &[always(Kind::Array(&Kind::Struct(&INT32_TOPIC)))]);
 
+static LIST_CONFIG_RESOURCES: Message = request(
+    0,
+    &[since(1, Kind::Array(&INT8))], // resource_types
+);
+
 static DESCRIBE_TOPIC_PARTITIONS: Message = request(
     0,
     &[
@@ -263,6 +275,11 @@ pub(super) fn elements() -> Vec<(i16, Kind, usize)> {
             size_of::<ac::AlterConfigsResource>(),
         ),
         (33, of(&ALTERABLE_CONFIG), size_of::<ac::AlterableConfig>()),
+        (
+            35,
+            topic,
+            size_of::<kp::describe_log_dirs_request::DescribableLogDirTopic>(),
+        ),
         (
             37,
             of(&CREATE_PARTITIONS_TOPIC),

@@ -1,6 +1,8 @@
 //! Requests of groups.
 
-use super::{BOOLEAN, BYTES, ELEMENTS, INT32, Kind, Message, STRING, Struct, always, since, until};
+use super::{
+    BOOLEAN, BYTES, ELEMENTS, INT32, Kind, Message, STRING, Struct, UUID, always, since, until,
+};
 
 pub(super) static JOIN_GROUP: Message = Message {
     flexible_from: 6,
@@ -116,6 +118,45 @@ pub(super) static DELETE_GROUPS: Message = Message {
     body: Struct {
         fields: &[
             always(Kind::Array(&STRING)), // groups_names
+        ],
+        tags: &[],
+    },
+};
+
+pub(super) static CONSUMER_GROUP_HEARTBEAT: Message = Message {
+    flexible_from: 0,
+    element_limit: ELEMENTS,
+    body: Struct {
+        fields: &[
+            always(STRING),                                // group_id
+            always(STRING),                                // member_id
+            always(INT32),                                 // member_epoch
+            always(STRING).nullable_from(0),               // instance_id
+            always(STRING).nullable_from(0),               // rack_id
+            always(INT32),                                 // rebalance_timeout_ms
+            always(Kind::Array(&STRING)).nullable_from(0), // subscribed_topic_names
+            since(1, STRING).nullable_from(1),             // subscribed_topic_regex
+            always(STRING).nullable_from(0),               // server_assignor
+            always(Kind::Array(&Kind::Struct(&OWNED_PARTITIONS))).nullable_from(0),
+        ],
+        tags: &[],
+    },
+};
+pub(super) const OWNED_PARTITIONS: Struct = Struct {
+    fields: &[
+        always(UUID),                // topic_id
+        always(Kind::Array(&INT32)), // partitions
+    ],
+    tags: &[],
+};
+
+pub(super) static CONSUMER_GROUP_DESCRIBE: Message = Message {
+    flexible_from: 0,
+    element_limit: ELEMENTS,
+    body: Struct {
+        fields: &[
+            always(Kind::Array(&STRING)), // group_ids
+            always(BOOLEAN),              // include_authorized_operations
         ],
         tags: &[],
     },

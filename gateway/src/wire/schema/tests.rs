@@ -43,6 +43,11 @@ fn elements() -> Vec<(i16, Kind, usize)> {
             size_of::<kp::metadata_request::MetadataRequestTopic>(),
         ),
         (
+            68,
+            of(&groups::OWNED_PARTITIONS),
+            size_of::<kp::consumer_group_heartbeat_request::TopicPartitions>(),
+        ),
+        (
             8,
             of(&offsets::OFFSET_COMMIT_TOPIC),
             size_of::<kp::offset_commit_request::OffsetCommitRequestTopic>(),

@@ -171,6 +171,33 @@ pub(super) fn path_of(text: &str) -> VolumePath {
     text.split('/').fold(root, |dir, name| dir.join(name))
 }
 
+/// The name of the intent of an owner epoch to unlink `target`: that of its mark, with the epoch.
+/// It has the path inside.
+pub(super) fn intent_name(epoch: &str, target: &VolumePath) -> String {
+    format!("x-{epoch}-{}", unprefixed(&mark_name(target).name))
+}
+
+/// Reads the name of an intent.
+pub(super) fn intended_target(name: &str) -> Option<MarkedTarget> {
+    let (_epoch, rest) = name.strip_prefix("x-")?.split_once('-')?;
+    marked_target(&format!("w-{rest}"))
+}
+
+/// The name of the record that condemns `target`: that of its mark. It has the path inside.
+pub(super) fn condemned_name(target: &VolumePath) -> String {
+    format!("c-{}", unprefixed(&mark_name(target).name))
+}
+
+/// Reads the name of a record that condemns.
+pub(super) fn condemned_target(name: &str) -> Option<MarkedTarget> {
+    let rest = name.strip_prefix("c-")?;
+    marked_target(&format!("w-{rest}"))
+}
+
+fn unprefixed(mark: &str) -> &str {
+    mark.strip_prefix("w-").unwrap_or(mark)
+}
+
 /// FNV-1a, 128 bits.
 fn fnv1a128(bytes: &[u8]) -> u128 {
     bytes
@@ -251,6 +278,25 @@ mod tests {
         assert_eq!(marked_target(&name), Some(MarkedTarget::Named(target)));
         assert_eq!(marked_target(&long('a').name), Some(MarkedTarget::Inside));
         assert_eq!(marked_target("own-1"), None);
+        let target = root.join("a-b").join("c.json");
+        let named = Some(MarkedTarget::Named(target.clone()));
+        let intent = intent_name("1.5", &target);
+        assert_eq!(intent, "x-1.5-a-b%2Fc.json");
+        assert_eq!(intended_target(&intent), named);
+        assert_eq!(condemned_name(&target), "c-a-b%2Fc.json");
+        assert_eq!(condemned_target("c-a-b%2Fc.json"), named);
+        let long = root.join("d").join(&"g".repeat(240));
+        let intent = intent_name("4294967295.18446744073709551615", &long);
+        assert!(intent.len() <= 255, "{}", intent.len());
+        assert_eq!(intended_target(&intent), Some(MarkedTarget::Inside));
+        assert_eq!(
+            condemned_target(&condemned_name(&long)),
+            Some(MarkedTarget::Inside)
+        );
+        for name in ["w-a", "x-1", "t-1.5-0a", "current.json"] {
+            assert_eq!(intended_target(name), None, "{name}");
+            assert_eq!(condemned_target(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::area::{MarkedTarget, mark_name, marked_target, path_of, ticket_epoch};
-use super::{Area, OwnedError, OwnedFiles, PresentOwner, remove_if_there, sync_dir};
+use super::{Area, OwnedError, OwnedFiles, PresentOwner, remove_if_there};
 use crate::fault::{Fault, planted};
 use crate::ids::OwnerEpoch;
 use crate::volume::{DirEntry, Volume, VolumeError, VolumeFile, VolumePath};
@@ -15,7 +15,7 @@ use crate::volume::{DirEntry, Volume, VolumeError, VolumeFile, VolumePath};
 /// How many marked targets a claim remembers. Forgetting costs one more look.
 const MARKED_MAX: usize = 4096;
 /// The most bytes of a mark that has its target inside.
-const MARK_LEN_MAX: u64 = 64 << 10;
+pub(super) const MARK_LEN_MAX: u64 = 64 << 10;
 /// How many nonces are tried for one ticket.
 const NONCE_TRIES: u32 = 16;
 
@@ -23,11 +23,15 @@ const NONCE_TRIES: u32 = 16;
 /// different targets they may.
 #[derive(Debug)]
 pub struct Claim {
-    files: OwnedFiles,
+    pub(super) files: OwnedFiles,
     area: Area,
     owner: PresentOwner,
     /// Targets whose mark is durable.
-    marked: Mutex<BTreeSet<VolumePath>>,
+    pub(super) marked: Mutex<BTreeSet<VolumePath>>,
+    /// Targets that are not used any more: see [`Claim::is_condemned`].
+    pub(super) condemned: Mutex<BTreeSet<VolumePath>>,
+    /// Targets that are to be condemned before they are looked at.
+    pub(super) doubtful: Mutex<BTreeSet<VolumePath>>,
     /// Tickets whose rename or unlinking failed. A file server may yet execute such a rename, so
     /// they are unlinked before anything else is read or written.
     leftover: Mutex<BTreeSet<VolumePath>>,
@@ -61,6 +65,8 @@ impl Claim {
             area,
             owner,
             marked: Mutex::default(),
+            condemned: Mutex::default(),
+            doubtful: Mutex::default(),
             leftover: Mutex::default(),
         }
     }
@@ -174,7 +180,7 @@ impl Claim {
             }
             return Err(self.rename_failed(ticket, error).await);
         }
-        let synced = sync_dir(self.volume(), &target.parent()).await;
+        let synced = self.files.sync_dir(&target.parent()).await;
         synced.map_err(OwnedError::MaybeApplied)
     }
 
@@ -237,7 +243,7 @@ impl Claim {
                 .read_at(0, usize::try_from(len).unwrap_or(usize::MAX))
                 .await?;
             file.sync_data().await?;
-            sync_dir(self.volume(), &target.parent()).await?;
+            self.files.sync_dir(&target.parent()).await?;
             Ok(Ok(Some(bytes)))
         };
         read.await.map_err(OwnedError::NotApplied)?
@@ -338,7 +344,7 @@ impl Claim {
             Ok(_) | Err(VolumeError::AlreadyExists { .. }) => {}
             Err(error) => return Err(error),
         }
-        sync_dir(self.volume(), &dir).await?;
+        self.files.sync_dir(&dir).await?;
         let mut marked = self.marked.lock();
         if marked.len() >= MARKED_MAX {
             marked.clear();
@@ -347,23 +353,14 @@ impl Claim {
         Ok(())
     }
 
-    /// Unlinks `target` for good, with its mark. Unlinking is not fenced, so this is only for files
+    /// Unlinks `target` for good, with its mark. Not fenced as [`Claim::remove`] is: for files
     /// whose name is never used again and whose time is over, which nobody may miss: there an
     /// owner of the past does nothing that the present one would not.
     ///
     /// # Errors
     /// Any failure: try again.
     pub async fn forget(&self, target: &VolumePath) -> Result<(), OwnedError> {
-        self.marked.lock().remove(target);
-        let mark = self.area.dir().join(&mark_name(target).name);
-        let forget = async {
-            // In this order a crash leaves a file without a mark, not a file that seems lost.
-            remove_if_there(self.volume(), &mark).await?;
-            sync_dir(self.volume(), &self.area.dir()).await?;
-            remove_if_there(self.volume(), target).await?;
-            sync_dir(self.volume(), &target.parent()).await
-        };
-        forget.await.map_err(OwnedError::MaybeApplied)
+        self.unlink(target).await.map_err(OwnedError::MaybeApplied)
     }
 
     fn ticket_name(&self) -> String {

@@ -8,13 +8,17 @@
 //! `current.json` made its ticket before the second unlinking, so its rename either came before the
 //! taker read the target, or has no source any more, however late a file server executes it.
 //!
-//! This module does not know what the files mean, and never deletes a target.
+//! This module does not know what the files mean, and deletes a target only where it is told to.
 
 mod area;
 mod claim;
+mod dir_syncs;
+mod removal;
 mod take_over;
 
 use std::sync::Arc;
+
+use dir_syncs::DirSyncs;
 
 use crate::fault::{Fault, planted};
 use crate::runtime::Random;
@@ -54,18 +58,32 @@ pub enum OwnedError {
 pub struct OwnedFiles {
     volume: Arc<dyn Volume>,
     random: Arc<dyn Random>,
+    syncs: Arc<DirSyncs>,
 }
 
 impl OwnedFiles {
     /// Owned files of `volume`; `random` names the tickets and must not repeat itself within one
     /// owner epoch.
     pub fn new(volume: Arc<dyn Volume>, random: Arc<dyn Random>) -> Self {
-        Self { volume, random }
+        Self {
+            volume,
+            random,
+            syncs: Arc::default(),
+        }
     }
 
     /// The volume.
     pub fn volume(&self) -> &Arc<dyn Volume> {
         &self.volume
+    }
+
+    /// fsyncs `dir`, unless the simulation wants to see what happens without. One sync serves
+    /// everybody who asked before it began.
+    async fn sync_dir(&self, dir: &VolumePath) -> Result<(), VolumeError> {
+        if planted(Fault::DirectoryNotSynced) {
+            return Ok(());
+        }
+        self.syncs.sync(&self.volume, dir).await
     }
 
     /// A further handle of an area that `owner` has taken over, beside the one it has already.
@@ -103,14 +121,6 @@ impl OwnedFiles {
 
 fn current_path(area: Area) -> VolumePath {
     area.dir().join("current.json")
-}
-
-/// fsyncs `dir`, unless the simulation wants to see what happens without.
-async fn sync_dir(volume: &Arc<dyn Volume>, dir: &VolumePath) -> Result<(), VolumeError> {
-    if planted(Fault::DirectoryNotSynced) {
-        return Ok(());
-    }
-    volume.sync_dir(dir).await
 }
 
 /// Unlinks `path`; one that is gone already is as good.

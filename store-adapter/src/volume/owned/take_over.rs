@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::area::{claim_epoch, ticket_epoch};
 use super::claim::{Claim, Ticket};
-use super::{Area, OwnedError, OwnedFiles, PresentOwner, current_path, remove_if_there, sync_dir};
+use super::{Area, OwnedError, OwnedFiles, PresentOwner, current_path, remove_if_there};
 use crate::fault::{Fault, planted};
 use crate::ids::{BrokerId, OwnerEpoch};
 use crate::volume::{DirEntry, VolumeError};
@@ -89,7 +89,7 @@ impl OwnedFiles {
         let file = self.volume().create_new(&area.dir().join(&name)).await?;
         if area.counts_claims() {
             file.sync_data().await?;
-            sync_dir(self.volume(), &area.dir()).await?;
+            self.sync_dir(&area.dir()).await?;
         }
         Ok(())
     }
@@ -126,7 +126,11 @@ impl OwnedFiles {
         }
         if !planted(Fault::NoSecondSweep) {
             names = self.names_in(&claim).await?;
-            self.sweep(&claim, &names, None).await?;
+            if self.sweep(&claim, &names, None).await? {
+                // What was swept may have become something else before.
+                names = self.names_in(&claim).await?;
+            }
+            claim.note_condemned(&names).await?;
         }
         self.remove_lower_claims(&claim, &names).await;
         Ok(claim)
@@ -153,21 +157,24 @@ impl OwnedFiles {
     }
 
     /// Unlinks every ticket of a lower epoch, and what an earlier attempt of this epoch left.
+    /// Whether there was any.
     async fn sweep(
         &self,
         claim: &Claim,
         names: &[DirEntry],
         own: Option<&Ticket>,
-    ) -> Result<(), OwnedError> {
+    ) -> Result<bool, OwnedError> {
+        let mut found = false;
         for entry in names {
             let lower = ticket_epoch(&entry.name).is_some_and(|epoch| epoch <= claim.epoch());
             if lower && own.is_none_or(|own| own.name != entry.name) {
+                found = true;
                 let path = claim.area().dir().join(&entry.name);
                 let removed = remove_if_there(self.volume(), &path).await;
                 removed.map_err(OwnedError::NotApplied)?;
             }
         }
-        Ok(())
+        Ok(found)
     }
 
     /// Lower claims decide nothing any more. Leaving some costs a longer listing only.

@@ -4,6 +4,9 @@ mod conformance;
 mod owned;
 mod owned_crash;
 mod owned_model;
+mod owned_removal;
+mod owned_removal_model;
+mod owned_syncs;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

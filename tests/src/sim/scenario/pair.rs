@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coordinator::machine::group::GroupError;
+use coordinator::machine::txn::TxnError;
 use coordinator::service::groups::Route;
 use coordinator::slot_hash::fnv1a32;
 use coordinator::volume::format::{self, AssignmentFile, BrokerEntry, Format, SlotEntry};
@@ -72,7 +73,7 @@ fn list_both(file: &mut AssignmentFile) {
 impl Director {
     pub(super) async fn direct_pair(&self) -> Result<(), String> {
         // A lone broker makes the volume and the topic, and is gone.
-        let lone = self.start().await?;
+        let lone = self.first_start().await?;
         let transactions = self.start_transactions().await?;
         let on = transactions.clone().ok_or("no transactions")?;
         let view = lone.running.node.view();
@@ -181,14 +182,23 @@ impl Director {
                 }
             }
             (Thing::GroupSlot(slot), _) => {
-                for id in 0..self.cluster.plan.txn_ids {
-                    if fnv1a32(txns::name(id).as_bytes()) % 50 == slot {
-                        net.takes(Duty::Group(txns::name(id)), None);
-                    }
+                for id in self.ids_of(slot) {
+                    net.takes(Duty::Group(id), None);
                 }
             }
-            (Thing::TxnSlot(_) | Thing::Shard(_), _) => {}
+            (Thing::TxnSlot(slot), _) => {
+                for id in self.ids_of(slot) {
+                    net.takes(Duty::Txn(id), None);
+                }
+            }
+            (Thing::Shard(_), None) => {}
         }
+    }
+
+    /// The transactional ids, and groups, of a slot.
+    fn ids_of(&self, slot: u32) -> impl Iterator<Item = String> {
+        let ids = (0..self.cluster.plan.txn_ids).map(txns::name);
+        ids.filter(move |id| fnv1a32(id.as_bytes()) % 50 == slot)
     }
 
     /// Brings a broker up on what it is assigned.
@@ -220,6 +230,10 @@ impl Director {
             let here = matches!(broker.groups().route(&group), Route::Here { .. });
             if here && broker.groups().admit(&group) != Err(GroupError::NotCoordinator) {
                 net.takes(Duty::Group(group), Some(up.number));
+            }
+            let id = txns::name(id);
+            if broker.txns().describe(&id) != Err(TxnError::NotCoordinator) {
+                net.takes(Duty::Txn(id), Some(up.number));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! What inspection says on the wire, when everything is decided: the same as the logs.
+//! What inspection says on the wire and over HTTP, when everything is decided: the same as the
+//! logs.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +9,13 @@ use kafka_protocol::messages::{
     DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest, TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
+use serde_json::Value;
 
 use super::super::check::Failure;
 use super::super::clients::{Client, Target};
 use super::super::net::Connection;
 use super::check::TRIES;
-use super::{AGAIN, TxnLedger, Wish, name};
+use super::{AGAIN, TxnLedger, Wish, name, shown};
 use crate::raw::ops::topic_name;
 
 /// States in which nothing is open or owed.
@@ -48,7 +50,84 @@ pub(super) async fn inspect(
         let what = format!("{open:?} are listed as open, and described as ended");
         client.history.violation(&what);
     }
-    producers(client, &connection, on).await
+    producers(client, &connection, on).await?;
+    for id in 0..ids {
+        same(client, ledger, &connection, id).await?;
+    }
+    listed_over_http(client, &connection, &listed).await?;
+    for partition in 0..on.partitions {
+        nothing_is_held_back(client, &connection, on, partition).await?;
+    }
+    Ok(())
+}
+
+/// An id is the same over HTTP and on the wire.
+async fn same(
+    client: &Client,
+    ledger: &TxnLedger,
+    connection: &Connection,
+    id: u32,
+) -> Result<(), Failure> {
+    if !ledger.has_begun(id) {
+        return Ok(());
+    }
+    for _ in 0..TRIES {
+        if shown::compare(client, ledger, connection, id).await || client.history.failed() {
+            return Ok(());
+        }
+        client.pause(100, 100).await;
+    }
+    Err(format!("{} is never shown over HTTP", name(id)))
+}
+
+async fn http(client: &Client, connection: &Connection, path: &str) -> Result<Value, Failure> {
+    let answer = client.net.http(&client.env, connection.server, path).await;
+    match answer {
+        Some((200, body)) => Ok(body),
+        answer => Err(format!("{path} is answered with {answer:?}")),
+    }
+}
+
+/// Every id is listed over HTTP that is listed on the wire, and none besides.
+async fn listed_over_http(
+    client: &Client,
+    connection: &Connection,
+    listed: &BTreeSet<String>,
+) -> Result<(), Failure> {
+    let body = http(client, connection, "/api/v1/transactions?page_size=1000").await?;
+    let ids = body["transactions"].as_array().into_iter().flatten();
+    let ids = ids.filter_map(|one| one["transactionalId"].as_str());
+    let ids: BTreeSet<String> = ids.map(str::to_owned).collect();
+    if ids != *listed || body["matched"] != listed.len() {
+        let what = format!("{listed:?} are listed on the wire, over HTTP {body}");
+        client.history.violation(&what);
+    }
+    Ok(())
+}
+
+/// A reader of committed records sees the end of a partition, and HTTP says so.
+async fn nothing_is_held_back(
+    client: &Client,
+    connection: &Connection,
+    on: &Target,
+    partition: i32,
+) -> Result<(), Failure> {
+    let path = format!("/api/v1/topics/{}/partitions/{partition}", on.name);
+    let lso = http(client, connection, &format!("{path}/lso")).await?;
+    if lso["heldBack"] != 0
+        || lso["openCount"] != 0
+        || lso["holder"] != Value::Null
+        || lso["lastStableOffset"] != lso["highWatermark"]
+    {
+        let what = format!("partition {partition} is shown as held back: {lso}");
+        client.history.violation(&what);
+    }
+    let open = http(client, connection, &format!("{path}/producers?open=true")).await?;
+    if open["matched"] != 0 {
+        let what = format!("partition {partition} is shown with open transactions: {open}");
+        client.history.violation(&what);
+    }
+    Ok(())
 }
 
 /// The state of an id, once nothing is open; `None` for one that nothing is known of.

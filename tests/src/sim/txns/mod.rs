@@ -7,7 +7,9 @@
 
 mod check;
 mod inspect;
+mod past;
 mod reader;
+mod shown;
 mod transactor;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use parking_lot::Mutex;
 
 pub(crate) use self::check::check;
+pub(crate) use self::past::leave_ids;
 pub(crate) use self::reader::CommittedReader;
+use self::shown::Reached;
 pub(crate) use self::transactor::Transactor;
 use super::clients::Client;
 use super::history::{Place, RecordId};
@@ -60,6 +64,8 @@ struct Inner {
     offsets: BTreeMap<u32, i64>,
     /// The highest last stable offset that anybody was told.
     stable: BTreeMap<Place, i64>,
+    /// How far each id was seen over HTTP, and its decision.
+    reached: BTreeMap<u32, (Reached, Option<Wish>)>,
     read: u64,
     looks: u64,
 }
@@ -134,6 +140,34 @@ impl TxnLedger {
             .values()
             .map(|id| name(*id))
             .collect()
+    }
+
+    /// Whether a session of an id has begun.
+    fn has_begun(&self, id: u32) -> bool {
+        self.inner.lock().producers.values().any(|of| *of == id)
+    }
+
+    /// How far an id was seen over HTTP, and its decision.
+    fn reached(&self, id: u32) -> (Reached, Option<Wish>) {
+        let inner = self.inner.lock();
+        inner.reached.get(&id).copied().unwrap_or_default()
+    }
+
+    /// An id was seen over HTTP.
+    fn reach(&self, id: u32, reached: (Reached, Option<Wish>)) {
+        let mut inner = self.inner.lock();
+        inner.looks += 1;
+        let known = inner.reached.entry(id).or_default();
+        if reached.0 >= known.0 {
+            *known = reached;
+        }
+    }
+
+    /// Whether a client has asked for a commit of the id.
+    fn may_commit(&self, id: u32) -> bool {
+        let inner = self.inner.lock();
+        let mut txns = inner.txns.iter();
+        txns.any(|txn| txn.id == id && txn.wish == Wish::Commit)
     }
 
     fn begin(&self, id: u32) -> u32 {

@@ -15,7 +15,7 @@ use super::super::clients::{Client, ReadBatch, Target, read_batches};
 use super::super::history::{Place, RecordId};
 use super::super::net::{Connection, Duty};
 use super::super::reader::{contiguous, fetch_request};
-use super::{TxnLedger, name};
+use super::{TxnLedger, name, shown};
 use crate::raw::ops::topic_name;
 
 /// Offsets that are not decided yet.
@@ -86,6 +86,10 @@ impl CommittedReader {
             let least = self.ledger.committed_offset(id);
             look(&self.client, &self.ledger, connection, &self.on, id, least).await?;
         }
+        if world.chance(20) {
+            let id = u32::try_from(world.index(usize::try_from(self.ids).unwrap_or(1))).ok()?;
+            shown::compare(&self.client, &self.ledger, connection, id).await;
+        }
         let newest = |place: Place| {
             let net = &self.client.net;
             net.answers_for(connection.server, &Duty::Partition(place))
@@ -154,7 +158,8 @@ impl CommittedReader {
 
     fn take(&self, place: Place, offset: i64, reply: &FetchPartitionReply) -> Result<i64, String> {
         let batches = read_batches(&reply.records)?;
-        let next = contiguous(offset, &batches).map_err(|why| format!("{place:?}: {why}"))?;
+        let next =
+            contiguous(offset, &batches, false).map_err(|why| format!("{place:?}: {why}"))?;
         if !batches.is_empty() && next > reply.last_stable_offset {
             return Err(format!("{place:?}: read beyond the last stable offset"));
         }

@@ -19,6 +19,7 @@ use kafka_protocol::protocol::StrBytes;
 use super::super::clients::{Client, Target};
 use super::super::history::{Place, RecordId};
 use super::super::net::Connection;
+use super::shown::Own;
 use super::{AGAIN, MARK, TxnLedger, Wish, name};
 use crate::raw::batch::{BatchSpec, Record};
 use crate::raw::ops::topic_name;
@@ -28,6 +29,11 @@ const TRANSACTIONAL: i16 = 0x10;
 /// Codes that end a session: another one has begun, or the transaction timed out.
 const FENCED: [i16; 4] = [47, 48, 49, 90];
 const INVALID_TXN_STATE: i16 = 48;
+const UNKNOWN_SERVER_ERROR: i16 = -1;
+/// The last epoch that is handed out.
+const EPOCH_LAST: i16 = 32_766;
+/// Steps behind which a client looks at its transaction over HTTP, in a hundred.
+const LOOKS: u64 = 20;
 
 /// One client of one transactional id; others may have the same id.
 #[derive(Clone)]
@@ -54,6 +60,10 @@ struct Session {
     /// Whether it speaks the dialect in which every transaction raises the epoch.
     tv2: bool,
     next: BTreeMap<Place, i32>,
+    /// First offsets of the open transaction, as they were acknowledged.
+    acked: BTreeMap<Place, i64>,
+    /// Whether the offset of the group is staged in it.
+    offset: bool,
     /// To the leader of partitions, and to the coordinator: clients have one to each.
     leader: Connection,
     coordinator: Connection,
@@ -142,6 +152,8 @@ impl Transactor {
             producer: (-1, -1),
             tv2: self.client.world.chance(50),
             next: BTreeMap::new(),
+            acked: BTreeMap::new(),
+            offset: false,
             leader: self.client.connect().await,
             coordinator: self.client.connect().await,
         };
@@ -181,6 +193,7 @@ impl Transactor {
     /// One transaction: records, an offset perhaps, the end perhaps.
     async fn transaction(&self, session: &mut Session) -> Result<(), Fenced> {
         let number = self.ledger.begin(self.id);
+        (session.acked, session.offset) = (BTreeMap::new(), false);
         let world = &self.client.world;
         world.note(&format!("txn {number} of {:?} begins", session.producer));
         let mut whole = true;
@@ -191,6 +204,7 @@ impl Transactor {
                 self.add_partition(session, place).await?;
             }
             self.produce(session, number, place).await?;
+            self.look(session, session.producer, None).await;
             self.think().await;
             if world.chance(4) {
                 whole = false;
@@ -200,6 +214,7 @@ impl Transactor {
         let with_offset = batches == 0 || world.chance(40);
         if with_offset && whole {
             self.offset(session, number).await?;
+            self.look(session, session.producer, None).await;
             self.think().await;
         }
         match world.below(100) {
@@ -211,6 +226,22 @@ impl Transactor {
             12..85 if whole => self.end(session, number, Wish::Commit).await,
             _ => self.end(session, number, Wish::Abort).await,
         }
+    }
+
+    /// Looks at the transaction over HTTP: it is as this client knows, or another has fenced it.
+    async fn look(&self, session: &Session, records: (i64, i16), ended: Option<Wish>) {
+        if !self.client.world.chance(LOOKS) {
+            return;
+        }
+        let own = Own {
+            id: self.id,
+            records,
+            session: session.producer,
+            acked: session.acked.clone(),
+            offset: session.offset,
+            ended,
+        };
+        own.look(&self.client, &self.ledger, &self.on).await;
     }
 
     /// What a code that is no success means to a session.
@@ -308,6 +339,7 @@ impl Transactor {
         let (code, offset) = self.ask("Produce", session, request, answer).await;
         self.judge("Produce", code)?;
         session.next.insert(place, base + count);
+        session.acked.entry(place).or_insert(offset);
         for (offset, record) in (offset..).zip(&records) {
             self.client.history.seen(place, offset, *record);
         }
@@ -361,6 +393,7 @@ impl Transactor {
         };
         let (code, ()) = self.ask("TxnOffsetCommit", session, request, answer).await;
         self.judge("TxnOffsetCommit", code)?;
+        session.offset = true;
         self.ledger.change(number, |txn| txn.offset = true);
         Ok(())
     }
@@ -389,14 +422,21 @@ impl Transactor {
         }
         self.judge("EndTxn", code)?;
         self.ledger.change(number, |txn| txn.answered = true);
+        let records = session.producer;
         if session.tv2 {
             self.ledger.rotated(&self.client, self.id, producer.0);
             session.producer = producer;
             session.next.clear();
-        } else if world.chance(20) {
+        }
+        self.look(session, records, Some(wish)).await;
+        if !session.tv2 && world.chance(20) {
             // As a producer does that lost track of its sequences (KIP-360).
             let claimed = session.producer;
             let (code, producer) = self.init(session, claimed).await;
+            if code == UNKNOWN_SERVER_ERROR && claimed.1 == EPOCH_LAST - 1 {
+                // The answer that brought the last epoch was lost; as Apache Kafka has it.
+                return Err(Fenced);
+            }
             self.judge("InitProducerId of a session", code)?;
             self.ledger.rotated(&self.client, self.id, producer.0);
             session.producer = producer;

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use kafka_protocol::messages::{ListTransactionsRequest, ProducerId};
 use tests::raw::{RawClient, ops};
-use tests::txn_tools::{Line, TRANSACTIONS, json_lines, kafkas_lines, run_ours};
+use tests::txn_tools::{Line, TRANSACTIONS, kafkas_lines, rows_of, run_ours};
 
 use super::{Session, add, await_state, begin, connect, describe};
 use crate::kit::{P, Target, codes, on_kafka, produce_request};
@@ -25,9 +25,7 @@ async fn run(target: &Target, args: &str) -> Output {
 /// What ours says, in the words of Kafka's tables.
 async fn ours(target: &Target, args: &str) -> Vec<Line> {
     let output = run(target, &format!("{args} --format json")).await;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args}: {errors}");
-    json_lines(&output.stdout).unwrap()
+    rows_of(args, &output).unwrap()
 }
 
 /// What ours says when it refuses.

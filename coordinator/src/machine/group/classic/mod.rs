@@ -49,7 +49,7 @@ pub use query::{Described, DescribedMember};
 use self::member::Members;
 use self::pending::Pending;
 pub use self::pending::{PENDING_BYTES_MAX, PENDING_MAX};
-use self::timers::Timers;
+use self::timers::{TimerKey, Timers};
 use super::{GroupError, Now};
 
 /// How long a member that joins for the first time may wait for its first generation: it does
@@ -198,6 +198,23 @@ impl ClassicGroup {
         self.timers.clear();
         self.enter(ClassicState::Dead, now);
         turn.effects
+    }
+
+    /// Forgets a member that was given an id and has not come back with it. `None`: it has.
+    pub fn forget_pending(
+        &mut self,
+        config: &ClassicConfig,
+        member_id: &Arc<str>,
+        now: Now,
+    ) -> Option<Effects> {
+        let id = MemberId(Arc::clone(member_id));
+        if !self.pending.remove(&id) {
+            return None;
+        }
+        self.timers.cancel(TimerKey::Session(id));
+        let mut turn = Turn::new(config, now);
+        self.maybe_complete_join(&mut turn);
+        Some(turn.effects)
     }
 
     fn enter(&mut self, state: ClassicState, now: Now) {

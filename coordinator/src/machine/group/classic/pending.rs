@@ -9,7 +9,7 @@ use super::MemberId;
 
 /// Most of one group.
 pub const PENDING_MAX: usize = 65_536;
-/// Most bytes of one group's, as [`Pending::bytes`] counts them.
+/// Most bytes of one group's, about.
 pub const PENDING_BYTES_MAX: usize = 16 << 20;
 /// Bytes of one besides its id.
 const ENTRY: usize = 256;
@@ -31,11 +31,6 @@ impl Pending {
 
     pub(super) fn is_empty(&self) -> bool {
         self.by_id.is_empty()
-    }
-
-    /// What they take in memory, about.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     pub(super) fn contains(&self, id: &MemberId) -> bool {

@@ -97,7 +97,7 @@ impl ClassicGroup {
 
     /// What the group takes in memory, bytes, about.
     pub fn bytes(&self) -> usize {
-        self.members.bytes() + self.pending.bytes()
+        self.members.bytes()
     }
 
     /// Whether nothing but its generation would be lost with it: no members, none expected.

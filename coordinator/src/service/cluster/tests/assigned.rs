@@ -8,8 +8,11 @@ use store_adapter::ids::{BrokerId, OwnerEpoch, ShardId};
 use store_adapter::local::MemoryIdentity;
 
 use super::super::{ClusterNode, TopicError};
-use super::new_topic;
 use super::world::{Site, World, config, host};
+use super::{groups, new_topic};
+use crate::machine::group::GroupError;
+use crate::service::groups::{GroupConfig, Route};
+use crate::slot_hash::fnv1a32;
 use crate::volume::format::{AssignmentFile, decode, encode};
 use crate::volume::layout::Place;
 
@@ -101,4 +104,22 @@ fn it_follows_what_is_newer() {
     after_a_heartbeat(&site);
     assert_eq!(node.group_slots(), [(4, owner(&node, 2))]);
     assert!(!node.damage().is_empty());
+}
+
+#[test]
+fn a_group_slot_that_it_is_given_while_it_runs_is_not_answered_for_before_it_is_taken_over() {
+    let site = site();
+    let node = site.start(1);
+    let running = groups::serve_with(&site.world, node, 1, GroupConfig::default());
+    assert_eq!(running.groups.route("g"), Route::Broker(BrokerId(0)));
+    let mut file = assignment(&site);
+    file.assignment_version += 1;
+    let slot = usize::try_from(fnv1a32(b"g") % 50).unwrap();
+    file.group_slots[slot].broker = BrokerId(1);
+    file.group_slots[slot].epoch += 1;
+    write(&site, &file);
+    after_a_heartbeat(&site);
+    assert!(matches!(running.groups.route("g"), Route::Here { .. }));
+    let admitted = running.groups.admit("g");
+    assert_eq!(admitted, Err(GroupError::NotCoordinator));
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use serde_json::Value;
+use store_adapter::volume::sum::with_sum;
 
 use super::super::tests::create;
 use super::world::{Site, World};
@@ -45,6 +46,54 @@ fn keys(value: &Value, found: &mut Vec<String>) {
 fn check<T: Format + Debug>(name: &str, sample: &str) {
     let read: T = decode(sample.as_bytes()).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(encode(&read).unwrap(), sample.as_bytes(), "{name}");
+}
+
+/// Every flipped bit of the file as it lies on the volume, and every cut, is refused or changes
+/// nothing; how many there were.
+fn harm<T: Format + Debug + PartialEq>(sample: &str) -> usize {
+    let value: T = decode(sample.as_bytes()).unwrap();
+    let written = with_sum(sample.as_bytes());
+    assert_eq!(decode::<T>(&written).as_ref(), Ok(&value));
+    let same = |bytes: &[u8]| decode::<T>(bytes).is_ok_and(|found| found == value);
+    for bit in 0..written.len() * 8 {
+        let mut bytes = written.to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(same(&bytes) || decode::<T>(&bytes).is_err(), "bit {bit}");
+        assert_eq!(
+            same(&bytes),
+            bit / 8 >= sample.len() && decode::<T>(&bytes).is_ok()
+        );
+    }
+    for len in 0..written.len() {
+        let cut = &written[..len];
+        assert_eq!(same(cut), len >= sample.len(), "{len} bytes");
+        assert!(same(cut) || decode::<T>(cut).is_err(), "{len} bytes");
+    }
+    written.len() * 9
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_refused_or_changes_nothing() {
+    let samples = samples();
+    let kinds: [(&str, fn(&str) -> usize); 15] = [
+        ("cluster", harm::<ClusterFile>),
+        ("assignment", harm::<AssignmentFile>),
+        ("producer-ids", harm::<IdBlockFile>),
+        ("group-offsets", harm::<GroupOffsetsFile>),
+        ("group-deleted", harm::<GroupOffsetsFile>),
+        ("txn-slot", harm::<TxnSlotFile>),
+        ("fences", harm::<FencesFile>),
+        ("marker-queue", harm::<MarkerQueueFile>),
+        ("topic-id", harm::<TopicIdFile>),
+        ("topic-id-deleted", harm::<TopicIdFile>),
+        ("topic-config", harm::<TopicConfigFile>),
+        ("topic-tombstone", harm::<TopicTombstone>),
+        ("manifest", harm::<Manifest>),
+        ("producer-state", harm::<ProducerSnapshot>),
+        ("txn-index", harm::<TxnIndexSnapshot>),
+    ];
+    let harms = kinds.map(|(name, harm)| harm(samples[name].0));
+    println!("{} flips and cuts", harms.iter().sum::<usize>());
 }
 
 fn check_line(name: &str, sample: &str) {

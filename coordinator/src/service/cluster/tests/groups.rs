@@ -493,29 +493,139 @@ fn a_topic_takes_its_offsets_along() {
     assert_eq!(running.fetch("g"), [(1, 1)].into());
 }
 
+impl Running {
+    fn delete_group(&self, group: &'static str) -> Result<(), GroupError> {
+        let offsets = self.offsets.clone();
+        let deleted = self
+            .world
+            .run(async move { offsets.delete_group(group).await });
+        deleted.unwrap()
+    }
+}
+
+/// Everything that the volume has of group `g`, in its area too.
+fn left_of_g(site: &Site) -> Vec<String> {
+    let names = site.files().into_keys();
+    names
+        .filter(|name| name.contains("__consumer_offsets"))
+        .collect()
+}
+
 #[test]
-fn a_deleted_group_leaves_its_name() {
+fn a_deleted_group_leaves_nothing() {
     let site = site(11);
     let running = Running::start(&site, 1);
     assert_eq!(running.commit("g", 0, 5), Some(Ok(())));
-    let remove = |running: &Running| {
-        let offsets = running.offsets.clone();
-        let deleted = running
-            .world
-            .run(async move { offsets.delete_group("g").await });
-        deleted.unwrap()
-    };
-    assert_eq!(remove(&running), Ok(()));
-    assert_eq!(remove(&running), Err(GroupError::GroupIdNotFound));
-    let left = file(&site, "g").unwrap();
-    assert!(left.deleted && left.offsets.is_none());
+    assert_eq!(left_of_g(&site).len(), 2, "its file and the mark");
+    assert_eq!(running.delete_group("g"), Ok(()));
+    assert_eq!(running.delete_group("g"), Err(GroupError::GroupIdNotFound));
     assert_eq!(running.fetch("g"), BTreeMap::new());
+    running.world.pass(Duration::from_secs(1));
+    assert_eq!(left_of_g(&site), [""; 0]);
+    assert!(running.groups.cell("g").is_none());
     site.world.kill(1);
+    site.volume.power_cut(0);
     let again = Running::start(&site, 2);
     assert_eq!(again.fetch("g"), BTreeMap::new());
-    assert_eq!(remove(&again), Err(GroupError::GroupIdNotFound));
-    assert_eq!(again.commit("g", 0, 1), Some(Ok(())));
-    assert_eq!(again.fetch("g"), [(0, 1)].into());
+    assert_eq!(again.delete_group("g"), Err(GroupError::GroupIdNotFound));
+    for offset in 1..4 {
+        assert_eq!(again.commit("g", 0, offset), Some(Ok(())));
+        assert_eq!(again.fetch("g"), [(0, offset)].into());
+        assert_eq!(again.delete_group("g"), Ok(()));
+    }
+    assert_eq!(again.commit("g", 0, 4), Some(Ok(())));
+    site.world.kill(2);
+    assert_eq!(Running::start(&site, 3).fetch("g"), [(0, 4)].into());
+}
+
+#[test]
+fn what_older_brokers_left_of_deleted_groups_goes_at_the_start() {
+    let site = site(14);
+    let gone = br#"{"group":"g","deleted":true}"#;
+    site.put(&path("g"), gone);
+    site.put(
+        &path(&"long".repeat(100)),
+        br#"{"group":"other","deleted":true}"#,
+    );
+    site.put(
+        &path("kept"),
+        br#"{"group":"kept","deleted":true,"more":1}"#,
+    );
+    let running = Running::start(&site, 1);
+    assert_eq!(running.fetch("g"), BTreeMap::new());
+    running.world.pass(Duration::from_secs(2));
+    assert!(file(&site, "g").is_none());
+    assert!(
+        file(&site, "kept").is_some(),
+        "it has what nobody here knows"
+    );
+    assert_eq!(running.commit("g", 0, 5), Some(Ok(())));
+    site.world.kill(1);
+    assert_eq!(Running::start(&site, 2).fetch("g"), [(0, 5)].into());
+}
+
+/// Commits for a group, deletes it, and begins anew; `may` has what may be committed, 0 for none.
+/// `None` where it hangs.
+fn come_and_go(running: &Running, may: &mut Vec<i64>) -> Option<()> {
+    for offset in 1..4 {
+        may.push(offset);
+        running.commit_until_done("g", 0, offset)?;
+        *may = vec![offset];
+        if offset == 3 {
+            break;
+        }
+        may.push(0);
+        let offsets = running.offsets.clone();
+        let deleting = async move { offsets.delete_group("g").await };
+        if running.world.run(deleting)? == Ok(()) {
+            *may = vec![0];
+        }
+        // Its file goes.
+        running.world.pass(Duration::from_secs(1));
+    }
+    Some(())
+}
+
+#[test]
+fn a_group_that_comes_back_is_kept_whatever_its_removal_met() {
+    let counted = Interrupt::none();
+    let running = Running::try_start(&site(0), 1, counted.clone()).unwrap();
+    let begun = counted.steps();
+    come_and_go(&running, &mut vec![0]).unwrap();
+    let ended = counted.steps();
+    assert!(ended > begun + 50, "{begun} to {ended}");
+    let hows = [
+        How::Stop,
+        How::Once(StepOutcome::Fail(StepFault::Io)),
+        How::Once(StepOutcome::FailAfter(StepFault::Io)),
+        How::Once(StepOutcome::Late(StepFault::Io)),
+    ];
+    for (at, how) in (begun..ended).zip(hows.iter().cycle()) {
+        let site = site(at);
+        let hook = Interrupt::new(at, *how);
+        let running = Running::try_start(&site, 1, hook).unwrap();
+        let mut may = vec![0];
+        let survived = come_and_go(&running, &mut may).is_some();
+        assert!(survived || *how == How::Stop, "step {at}, {how:?}");
+        for process in 2..4 {
+            site.world.kill(process - 1);
+            if *how == How::Stop {
+                site.volume.power_cut(at);
+            }
+            let again = Running::start(&site, process);
+            let found = again.fetch("g").get(&0).copied().unwrap_or(0);
+            assert!(
+                may.contains(&found),
+                "step {at}, {how:?}: {found} of {may:?}"
+            );
+            again.commit_until_done("g", 0, 100).unwrap();
+            may = vec![100];
+            while !site.volume.late().is_empty() {
+                // What it was for is gone, or condemned.
+                drop(site.volume.run_late(0));
+            }
+        }
+    }
 }
 
 #[test]
@@ -533,7 +643,8 @@ fn a_group_whose_offsets_expired_is_gone() {
     assert_eq!(running.fetch("g"), [(0, 5)].into());
     site.world.pass(Duration::from_secs(30));
     assert_eq!(running.fetch("g"), BTreeMap::new());
-    assert!(file(&site, "g").unwrap().deleted);
+    running.world.pass(Duration::from_secs(1));
+    assert!(file(&site, "g").is_none());
     assert_eq!(running.fetch("h"), [(0, 6)].into());
 }
 
@@ -622,8 +733,7 @@ fn an_offset_that_comes_behind_the_end_of_its_transaction_is_refused() {
     // Producer ids live so long.
     site.world.pass(Duration::from_secs(90));
     for group in ["deleted", "late"] {
-        let left = file(&site, group).unwrap();
-        assert!(left.deleted && left.applied_txn.is_empty(), "{group}");
+        assert!(file(&site, group).is_none(), "{group}");
     }
     assert_eq!(second.fetch("never"), [(0, 5)].into());
 }

@@ -10,6 +10,7 @@ mod fences;
 mod files;
 mod group_members;
 mod groups;
+mod harm;
 mod queues;
 mod real;
 mod rerouting;

@@ -47,6 +47,8 @@ pub(super) enum At {
     GiveWay,
     RenameCurrent,
     ListAgain,
+    /// Once more, because something was swept.
+    LookAgain,
     OldClaims,
     Open,
     WriteTicket,
@@ -158,7 +160,7 @@ impl Model {
                 StepOp::CreateNew,
                 ticket_name(index * SERIALS + owner.serials),
             ),
-            At::List | At::ListAgain => (StepOp::List, "txn-slot-0".to_owned()),
+            At::List | At::ListAgain | At::LookAgain => (StepOp::List, "txn-slot-0".to_owned()),
             At::Sweep { .. } => {
                 let first = owner.tickets_seen.trailing_zeros() as usize;
                 (StepOp::Remove, ticket_name(first))
@@ -225,6 +227,7 @@ impl Model {
             | At::GiveWay
             | At::RenameCurrent
             | At::ListAgain
+            | At::LookAgain
             | At::OldClaims => self.take_over(bounds, index, &mut owner),
             _ => self.read_or_write(bounds, index, &mut owner),
         };
@@ -259,7 +262,15 @@ impl Model {
             At::Sweep { again } => {
                 self.remove_ticket(owner.tickets_seen.trailing_zeros() as usize);
                 owner.tickets_seen &= owner.tickets_seen - 1;
-                after_sweep(owner, again)
+                match after_sweep(owner, again) {
+                    At::Sweep { again } => At::Sweep { again },
+                    _ if again => At::LookAgain,
+                    then => then,
+                }
+            }
+            At::LookAgain => {
+                owner.claims_seen = self.claims & ((1 << index) - 1);
+                after_claims(owner)
             }
             At::GiveWay => {
                 self.remove_ticket(self.ticket(index));

@@ -1,0 +1,98 @@
+//! Looks at the partitions of compacted topics now and then, and compacts those that need it.
+
+use std::sync::Arc;
+
+use store_adapter::runtime::BoxFuture;
+
+use super::{Broker, HostedTopic};
+use crate::partition::{Compacted, CompactionPass, Partition, TrimError};
+
+/// Looks between two files that are closed for the sake of compaction: every file costs a handle
+/// and a place in memory.
+const SEAL_EVERY: u32 = 4;
+
+/// `log.cleaner.*`.
+#[derive(Debug, Clone, Copy)]
+pub struct CleanerConfig {
+    /// `log.cleaner.enable`.
+    pub enable: bool,
+    /// `log.cleaner.backoff.ms`.
+    pub backoff: std::time::Duration,
+    /// `log.cleaner.dedupe.buffer.size`.
+    pub dedupe_bytes: usize,
+}
+
+impl Broker {
+    /// Looks every `log.cleaner.backoff.ms`. One partition after the other, on a thread of its own:
+    /// records are unpacked.
+    pub(super) fn start_compaction(self: &Arc<Self>) {
+        let config = self.config.cleaner;
+        if !config.enable {
+            return;
+        }
+        let broker = Arc::downgrade(self);
+        let clock = self.env.clock.clone();
+        let stopping = self.stopping.clone();
+        let task: BoxFuture<'static, ()> = Box::pin(async move {
+            let mut looks = SEAL_EVERY;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = stopping.cancelled() => return,
+                    () = clock.sleep(config.backoff) => {}
+                }
+                let Some(broker) = broker.upgrade() else {
+                    return;
+                };
+                looks = looks.saturating_add(1);
+                let mut sealed = false;
+                for topic in broker.topics().iter().filter(|topic| topic.rules.compact) {
+                    sealed |= broker.compact(topic, looks >= SEAL_EVERY).await;
+                }
+                if sealed {
+                    looks = 0;
+                }
+            }
+        });
+        drop(self.env.runtime.spawn_io("compaction", task));
+    }
+
+    /// Compacts what needs it of a topic; whether a file was closed for that.
+    async fn compact(&self, topic: &HostedTopic, may_seal: bool) -> bool {
+        let mut sealed = false;
+        for partition in &topic.partitions {
+            let pass = CompactionPass {
+                rules: topic.rules.compaction,
+                retention: topic.rules.retention,
+                budget: self.config.cleaner.dedupe_bytes,
+                may_seal,
+            };
+            let done = tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return sealed,
+                done = partition.compact(pass) => done,
+            };
+            sealed |= matches!(&done, Ok(Some(done)) if done.sealed);
+            self.note(partition, done);
+        }
+        sealed
+    }
+
+    fn note(&self, partition: &Partition, done: Result<Option<Compacted>, TrimError>) {
+        let log = partition.id();
+        match done {
+            Ok(Some(done)) => {
+                self.compactions.count(&done);
+                let upto = done.rewritten.upto;
+                tracing::debug!(topic = %partition.topic(), %log, upto, "a partition is compacted");
+            }
+            // Its storage or its leadership is gone, which is said elsewhere.
+            Ok(None) | Err(TrimError::NotLeader | TrimError::Storage(_)) => {}
+            // It was trimmed meanwhile.
+            Err(TrimError::OffsetOutOfRange) => {}
+            Err(error) => {
+                tracing::warn!(%log, %error, "compaction is tried again at the next look");
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Compaction: of every key the newest record stays.
+//!
+//! A pass looks at the log in the background (`scan.rs`), decides what survives (`survivors.rs`) and
+//! has the store leave out the rest. It changes nothing at or behind the last stable offset, nor the
+//! last batch of the log, by which the newest snapshot proves that it belongs to the log
+//! (`INV-P4`). That snapshot is written before anything goes: what the log told of producers and
+//! transactions is in it.
+
+mod plan;
+#[cfg(test)]
+mod samples;
+mod scan;
+mod survivors;
+
+pub use plan::{CompactionRules, Look, Plan, WHOLE, plan};
+pub use scan::Scan;
+pub use survivors::{Aborted, LastWritten, NewestOffsets, Survivors, last_written};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store_adapter::store::{Rewrite, Rewritten};
+
+use super::{Partition, RetentionRules, Status, TrimError, Visible};
+
+/// Bytes read at once.
+const READ_BYTES: usize = 1 << 20;
+/// Pause behind each read: about 64 MiB/s at most.
+const PAUSE: Duration = Duration::from_millis(15);
+/// Bytes of pieces that are looked at.
+const ALL_BYTES: u64 = u64::MAX;
+/// How long a log is left alone of which a file could not be written anew, ms.
+const STUCK_MS: i64 = 600_000;
+
+/// What compaction remembers of a partition. Without it the whole log is looked at.
+#[derive(Debug, Default)]
+pub(super) struct Cleaned {
+    /// Below it every key has but one record.
+    upto: i64,
+    /// Whether there is something of a transaction below it.
+    transactional: bool,
+    /// Left alone until then, ms since the Unix epoch.
+    not_before_ms: i64,
+}
+
+/// How a pass is to go.
+#[derive(Debug, Clone, Copy)]
+pub struct CompactionPass {
+    /// Rules of the topic.
+    pub rules: CompactionRules,
+    /// When its segments would close.
+    pub retention: RetentionRules,
+    /// `log.cleaner.dedupe.buffer.size`: bytes of memory for keys.
+    pub budget: usize,
+    /// Whether the file that is being written may be closed.
+    pub may_seal: bool,
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compacted {
+    /// How far it came, and what it left.
+    pub rewritten: Rewritten,
+    /// Whether it had the file that was being written closed.
+    pub sealed: bool,
+}
+
+impl Partition {
+    /// Compacts the partition, if it is time. What was done, if anything.
+    ///
+    /// # Errors
+    /// See [`TrimError`]; the next pass tries again.
+    pub async fn compact(&self, pass: CompactionPass) -> Result<Option<Compacted>, TrimError> {
+        let Some(plan) = self.plan_compaction(&pass).await? else {
+            return Ok(None);
+        };
+        let (survivors, scan) = self.look_for_survivors(&pass, plan.upto).await?;
+        self.forget_aborted(&scan);
+        // From here on the log alone does not tell everything any more.
+        self.write_snapshot()
+            .await
+            .map_err(TrimError::Unavailable)?;
+        let rewrite = Rewrite {
+            log: self.id,
+            epoch: self.epoch,
+            upto: scan.end().min(plan.upto),
+            seal: plan.seal,
+            sieve: Arc::new(survivors),
+        };
+        let rewritten = self.deps.store.rewrite(rewrite).await?;
+        self.remember(&scan, &rewritten);
+        Ok(Some(Compacted {
+            rewritten,
+            sealed: plan.seal,
+        }))
+    }
+
+    async fn plan_compaction(&self, pass: &CompactionPass) -> Result<Option<Plan>, TrimError> {
+        let now_ms = self.deps.env.clock.wall_ms();
+        let (visible, last) = self.look(|producers| producers.last_batch());
+        let (Some(settled), Some(last)) = (self.deps.store.settled(self.id), last) else {
+            return Ok(None);
+        };
+        let Visible {
+            log_start,
+            high_watermark,
+            last_stable,
+        } = visible;
+        let upto = last_stable.min(high_watermark).min(last.base_offset);
+        let (clean_upto, not_before_ms) = {
+            let cleaned = self.cleaned.lock();
+            (cleaned.upto.max(log_start), cleaned.not_before_ms)
+        };
+        let reach = if pass.may_seal {
+            upto
+        } else {
+            upto.min(settled)
+        };
+        let closed = self.state.lock().status != Status::Open;
+        if closed || clean_upto >= reach || now_ms < not_before_ms {
+            return Ok(None);
+        }
+        let Some(size) = self.deps.store.size(self.id) else {
+            return Ok(None);
+        };
+        let before = self.bytes_before(log_start, size.from).await?;
+        let pieces = self
+            .deps
+            .store
+            .pieces(self.id, clean_upto, ALL_BYTES)
+            .await?;
+        let behind: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        let look = Look {
+            clean_bytes: size.bytes.saturating_add(before).saturating_sub(behind),
+            clean_upto,
+            settled,
+            upto,
+            now_ms,
+            may_seal: pass.may_seal,
+            segment_bytes: pass.retention.segment_bytes,
+            segment_ms: pass.retention.segment_ms,
+        };
+        Ok(plan(pass.rules, &look, &pieces))
+    }
+
+    /// Reads the log, and says what of it survives.
+    async fn look_for_survivors(
+        &self,
+        pass: &CompactionPass,
+        upto: i64,
+    ) -> Result<(Survivors, Scan), TrimError> {
+        let (visible, (aborted, producers)) = self.look(|producers| {
+            let aborted = Aborted::new(producers.all_aborted());
+            (aborted, last_written(producers))
+        });
+        let (clean_upto, transactional) = {
+            let cleaned = self.cleaned.lock();
+            (cleaned.upto.max(visible.log_start), cleaned.transactional)
+        };
+        let mut scan = Scan::new(aborted.clone(), clean_upto, pass.budget);
+        scan.transactional = transactional;
+        // What is clean has to be looked at for the sake of transactions only.
+        let mut next = if transactional {
+            visible.log_start
+        } else {
+            clean_upto
+        };
+        let mut room = true;
+        while room && next < upto {
+            if self.state.lock().status != Status::Open {
+                return Err(TrimError::NotLeader);
+            }
+            let batches = self
+                .deps
+                .store
+                .read(self.id, next, READ_BYTES, upto)
+                .await?;
+            let Some(last) = batches.last() else { break };
+            next = last.last_offset.saturating_add(1);
+            room = batches.iter().all(|batch| scan.take(batch));
+            drop(batches);
+            self.deps.env.clock.sleep(PAUSE).await;
+        }
+        if scan.opaque > 0 {
+            let batches = scan.opaque;
+            tracing::warn!(log = %self.id, batches, "batches that can't be read are not compacted");
+        }
+        let survivors = Survivors {
+            newest: std::mem::take(&mut scan.newest),
+            aborted,
+            needless_markers: scan.needless_markers.clone(),
+            producers,
+            now_ms: self.deps.env.clock.wall_ms(),
+            delete_retention_ms: pass.rules.delete_retention_ms,
+        };
+        Ok((survivors, scan))
+    }
+
+    /// Forgets aborted transactions of which nothing is left.
+    fn forget_aborted(&self, scan: &Scan) {
+        let mut state = self.state.lock();
+        if state.producers.forget_aborted(&scan.needless_markers) > 0 {
+            state.aborted_forgotten += 1;
+        }
+    }
+
+    fn remember(&self, scan: &Scan, rewritten: &Rewritten) {
+        let mut cleaned = self.cleaned.lock();
+        cleaned.transactional = scan.transactional;
+        if rewritten.upto <= cleaned.upto {
+            // A file of the log can't be written anew: why, the store has said.
+            cleaned.not_before_ms = self.deps.env.clock.wall_ms().saturating_add(STUCK_MS);
+        }
+        cleaned.upto = cleaned.upto.max(rewritten.upto);
+    }
+}

@@ -1,0 +1,145 @@
+use super::*;
+
+/// Ten offsets each, of so many bytes and of that time.
+fn pieces(bytes_and_times: &[(u64, i64)]) -> Vec<Piece> {
+    let numbered = (0..).zip(bytes_and_times);
+    numbered
+        .map(|(n, (bytes, max_timestamp))| Piece {
+            base: n * 10,
+            last: n * 10 + 9,
+            bytes: *bytes,
+            max_timestamp: *max_timestamp,
+        })
+        .collect()
+}
+
+/// Four pieces of 100 bytes, the last one in the file that is being written; all may go.
+const LOOK: Look = Look {
+    clean_bytes: 0,
+    clean_upto: 0,
+    settled: 30,
+    upto: 40,
+    now_ms: 1_000,
+    may_seal: true,
+    segment_bytes: 1_000_000,
+    segment_ms: 1_000_000,
+};
+const FOUR: [(u64, i64); 4] = [(100, 0), (100, 100), (100, 200), (100, 300)];
+
+fn planned(rules: CompactionRules, look: Look) -> Option<(i64, bool)> {
+    let plan = plan(rules, &look, &pieces(&FOUR));
+    plan.map(|plan| (plan.upto, plan.seal))
+}
+
+#[test]
+fn the_part_that_is_new_decides() {
+    let rules = CompactionRules::default();
+    assert_eq!(planned(rules, LOOK), Some((40, false)));
+    for (clean_bytes, expected) in [(299, Some((40, false))), (300, None), (10_000, None)] {
+        let look = Look {
+            clean_bytes,
+            ..LOOK
+        };
+        assert_eq!(planned(rules, look), expected, "{clean_bytes}");
+    }
+    let eager = CompactionRules {
+        min_dirty_ratio: 0,
+        ..rules
+    };
+    let look = Look {
+        clean_bytes: 1 << 40,
+        ..LOOK
+    };
+    assert_eq!(planned(eager, look), Some((40, false)));
+    let never = CompactionRules {
+        min_dirty_ratio: WHOLE,
+        ..rules
+    };
+    assert_eq!(planned(never, LOOK), None);
+    // What is clean already, and what only the open file has, is not new.
+    assert_eq!(
+        planned(
+            eager,
+            Look {
+                clean_upto: 30,
+                ..LOOK
+            }
+        ),
+        None
+    );
+    assert_eq!(planned(eager, Look { settled: 0, ..LOOK }), None);
+}
+
+#[test]
+fn nothing_behind_the_bound_is_planned() {
+    let eager = CompactionRules {
+        min_dirty_ratio: 0,
+        ..CompactionRules::default()
+    };
+    for (upto, expected) in [(40, Some((40, false))), (25, Some((25, false))), (0, None)] {
+        assert_eq!(planned(eager, Look { upto, ..LOOK }), expected, "{upto}");
+    }
+}
+
+#[test]
+fn young_records_are_left_alone() {
+    for (min_lag_ms, expected) in [
+        (700, Some((40, false))),
+        (701, Some((30, false))),
+        (801, Some((20, false))),
+        (1001, None),
+    ] {
+        let rules = CompactionRules {
+            min_lag_ms,
+            min_dirty_ratio: 0,
+            ..CompactionRules::default()
+        };
+        assert_eq!(planned(rules, LOOK), expected, "{min_lag_ms}");
+    }
+}
+
+#[test]
+fn old_records_do_not_wait() {
+    let look = Look {
+        clean_bytes: 1 << 40,
+        ..LOOK
+    };
+    for (max_lag_ms, expected) in [(999, Some((40, true))), (1_000, None)] {
+        let rules = CompactionRules {
+            max_lag_ms,
+            ..CompactionRules::default()
+        };
+        assert_eq!(planned(rules, look), expected, "{max_lag_ms}");
+        // Without closing the open file there is something to be done too.
+        let open = Look {
+            may_seal: false,
+            ..look
+        };
+        assert_eq!(
+            planned(rules, open),
+            expected.map(|(upto, _)| (upto, false))
+        );
+        // But not if all of it is there.
+        let open = Look { settled: 0, ..open };
+        assert_eq!(planned(rules, open), None);
+    }
+}
+
+#[test]
+fn a_segment_that_would_be_closed_closes_the_file() {
+    let rules = CompactionRules::default();
+    for (segment_bytes, segment_ms, seal) in [
+        (99, 1_000, true),
+        (100, 1_000, false),
+        (100, 699, true),
+        (100, 700, false),
+    ] {
+        let look = Look {
+            segment_bytes,
+            segment_ms,
+            ..LOOK
+        };
+        let what = format!("{segment_bytes} {segment_ms}");
+        assert_eq!(planned(rules, look), Some((40, seal)), "{what}");
+    }
+}

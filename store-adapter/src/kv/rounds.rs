@@ -1,0 +1,251 @@
+//! The file that counts acknowledged rounds: `rounds`, beside the database.
+//!
+//! sled takes what it cannot read at the end of its log for never written. This file is written
+//! and synced behind the database and before a round is acknowledged, so that a database which
+//! has lost rounds is known by it.
+//!
+//! Bytes 0-511: `FPKV`, format version (u32), CRC-32C of both. Then two slots of 512 bytes, which
+//! odd and even rounds take in turn: round (u64), its CRC-32C behind the slot's number. A slot
+//! that was torn is the older round's loss, never the newer one's.
+
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use super::kv_dir;
+use crate::ids::ShardId;
+use crate::journal::volume_error;
+use crate::store::StoreError;
+use crate::volume::{Volume, VolumeError, VolumeFile, VolumePath};
+
+/// The version that this code writes, and the highest that it reads.
+pub(super) const FORMAT_VERSION: u32 = 1;
+const MAGIC: &[u8; 4] = b"FPKV";
+const SECTOR: usize = 512;
+const FILE_LEN: usize = 3 * SECTOR;
+
+/// The open file.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    file: Arc<dyn VolumeFile>,
+    path: VolumePath,
+    /// The last round that it counts.
+    acknowledged: u64,
+}
+
+/// Where it lies.
+pub(super) fn rounds_path(shard: ShardId) -> VolumePath {
+    kv_dir(shard).join("rounds")
+}
+
+/// Refuses a shard that a newer version wrote; touches nothing.
+pub(super) async fn refuse_newer(
+    volume: &Arc<dyn Volume>,
+    shard: ShardId,
+) -> Result<(), StoreError> {
+    let path = rounds_path(shard);
+    let head = match volume.open(&path).await {
+        Ok(file) => file.read_at(0, SECTOR).await,
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => Err(error),
+    };
+    match version(&head.map_err(|error| volume_error(&error))?) {
+        Some(found) if found > FORMAT_VERSION => Err(StoreError::Offline(format!(
+            "{path}: kv format {found}, and this version reads up to {FORMAT_VERSION}; nothing \
+             was changed"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl Rounds {
+    /// Opens the file, or begins one where there is no database yet.
+    pub(super) async fn open(
+        volume: &Arc<dyn Volume>,
+        shard: ShardId,
+        is_new: bool,
+    ) -> Result<Self, StoreError> {
+        let path = rounds_path(shard);
+        let opened = match volume.open_write(&path).await {
+            Ok(file) => read(&file).await.map(|found| (file, found)),
+            Err(error) if error.is_not_found() && is_new => {
+                let created = volume.create_new(&path).await;
+                created.map(|file| (file, Some(None)))
+            }
+            Err(error) if error.is_not_found() => {
+                return Err(damaged(&path, "it is gone, and the database is not"));
+            }
+            Err(error) => Err(error),
+        };
+        let (file, found) = opened.map_err(|error| volume_error(&error))?;
+        let acknowledged = match found {
+            Some(Some(round)) => round,
+            // A crash may have come between its creation and its content, before any round.
+            Some(None) if is_new => {
+                begin(volume, &file, &path).await?;
+                0
+            }
+            _ => return Err(damaged(&path, "it is damaged")),
+        };
+        Ok(Self {
+            file,
+            path,
+            acknowledged,
+        })
+    }
+
+    /// What is wrong with a database whose last round is `found`.
+    pub(super) fn check(&self, shard: ShardId, found: u64) -> Result<(), StoreError> {
+        if found >= self.acknowledged {
+            return Ok(());
+        }
+        let why = format!(
+            "the database ends with round {found}, and {} says that round {} was acknowledged",
+            self.path, self.acknowledged
+        );
+        Err(damaged(&kv_dir(shard), &why))
+    }
+
+    /// Counts `round`, durably: the database has it, and it may be acknowledged.
+    pub(super) async fn acknowledge(&mut self, round: u64) -> Result<(), VolumeError> {
+        if round <= self.acknowledged {
+            return Ok(());
+        }
+        let slot = slot_of(round);
+        let offset = (SECTOR * (1 + slot)) as u64;
+        let bytes = encode(slot, round);
+        self.file.write_at(offset, &[bytes]).await?;
+        self.file.sync_data().await?;
+        self.acknowledged = round;
+        Ok(())
+    }
+}
+
+fn slot_of(round: u64) -> usize {
+    usize::from(round % 2 == 1)
+}
+
+/// An error that refuses the shard.
+pub(super) fn damaged(path: &VolumePath, why: &str) -> StoreError {
+    StoreError::Corrupt {
+        path: path.to_string(),
+        why: why.to_owned(),
+    }
+}
+
+/// The round in the file: `None` where it is damaged, `Some(None)` where it has no content.
+async fn read(file: &Arc<dyn VolumeFile>) -> Result<Option<Option<u64>>, VolumeError> {
+    let bytes = file.read_at(0, FILE_LEN).await?;
+    let slots = bytes.get(SECTOR..).unwrap_or_default();
+    if slots.iter().all(|byte| *byte == 0) {
+        return Ok(Some(None));
+    }
+    Ok(decode(&bytes).map(Some))
+}
+
+async fn begin(
+    volume: &Arc<dyn Volume>,
+    file: &Arc<dyn VolumeFile>,
+    path: &VolumePath,
+) -> Result<(), StoreError> {
+    let written = async {
+        file.write_at(0, &[fresh()]).await?;
+        file.sync_data().await?;
+        volume.sync_dir(&path.parent()).await
+    };
+    written.await.map_err(|error| volume_error(&error))
+}
+
+fn head() -> BytesMut {
+    let mut out = BytesMut::with_capacity(FILE_LEN);
+    out.put_slice(MAGIC);
+    out.put_u32(FORMAT_VERSION);
+    let crc = crc32c::crc32c(&out);
+    out.put_u32(crc);
+    out.resize(SECTOR, 0);
+    out
+}
+
+/// The content of a file that counts no round.
+fn fresh() -> Bytes {
+    let mut out = head();
+    out.put_slice(&encode(0, 0));
+    out.put_slice(&encode(1, 0));
+    out.freeze()
+}
+
+fn encode(slot: usize, round: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(SECTOR);
+    out.put_u64(round);
+    out.put_u32(crc(slot, round));
+    out.resize(SECTOR, 0);
+    out.freeze()
+}
+
+fn crc(slot: usize, round: u64) -> u32 {
+    let slot = crc32c::crc32c(&[u8::from(slot == 1)]);
+    crc32c::crc32c_append(slot, &round.to_be_bytes())
+}
+
+fn version(bytes: &[u8]) -> Option<u32> {
+    let (head, mut rest) = bytes.split_at_checked(8)?;
+    let version = u32::from_be_bytes(head.strip_prefix(MAGIC)?.try_into().ok()?);
+    (rest.try_get_u32().ok()? == crc32c::crc32c(head)).then_some(version)
+}
+
+fn decode(bytes: &[u8]) -> Option<u64> {
+    if version(bytes)? != FORMAT_VERSION || bytes.len() != FILE_LEN {
+        return None;
+    }
+    let slot = |slot: usize| {
+        let mut bytes = bytes.get(SECTOR * (1 + slot)..)?;
+        let round = bytes.try_get_u64().ok()?;
+        (bytes.try_get_u32().ok()? == crc(slot, round)).then_some(round)
+    };
+    slot(0).max(slot(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::{MemoryVolume, block_on};
+
+    #[test]
+    fn rounds_are_counted_and_a_torn_slot_takes_only_the_newest() {
+        block_on(async {
+            let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new());
+            let shard = ShardId(0);
+            volume.create_dir_all(&kv_dir(shard)).await.unwrap();
+            let missing = Rounds::open(&volume, shard, false).await;
+            assert!(matches!(missing, Err(StoreError::Corrupt { .. })));
+            let mut rounds = Rounds::open(&volume, shard, true).await.unwrap();
+            for round in 1..=5 {
+                rounds.acknowledge(round).await.unwrap();
+                assert_eq!(rounds.acknowledged, round);
+            }
+            let again = Rounds::open(&volume, shard, false).await.unwrap();
+            assert_eq!(again.acknowledged, 5);
+            assert!(again.check(shard, 5).is_ok() && again.check(shard, 4).is_err());
+            let file = volume.open_write(&rounds_path(shard)).await.unwrap();
+            let wrong = [Bytes::from_static(b"?")];
+            let torn = file.write_at(2 * SECTOR as u64 + 3, &wrong);
+            torn.await.unwrap();
+            let again = Rounds::open(&volume, shard, false).await.unwrap();
+            assert_eq!(again.acknowledged, 4);
+            let torn = file.write_at(SECTOR as u64 + 3, &wrong);
+            torn.await.unwrap();
+            assert!(Rounds::open(&volume, shard, false).await.is_err());
+        });
+    }
+
+    #[test]
+    fn a_newer_version_is_known_as_such() {
+        let mut head = BytesMut::from(&b"FPKV\0\0\0\x02"[..]);
+        let crc = crc32c::crc32c(&head);
+        head.put_u32(crc);
+        assert_eq!(version(&head), Some(2));
+        assert_eq!(version(&fresh()), Some(FORMAT_VERSION));
+        assert_eq!(version(b"FPKV"), None);
+        assert_eq!(decode(&head), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! The store suite over every adapter of this crate: one line for every point of the list in
+//! `docs/store-conformance.md`, one column for every adapter.
+//!
+//! An argument is a part of a point's line: only such points run. `FENCEPOST_CONFORMANCE=full`
+//! runs the sizes of the list, which take minutes and some gigabytes of disk; without it they are
+//! smaller.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, and this one has no harness"
+)]
+
+mod adapters;
+mod counts;
+mod damage;
+mod faults;
+mod kills;
+mod opening;
+mod process;
+mod space;
+mod speed;
+mod stores;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use store_adapter::conformance::{Harness, Run, full, points};
+use tokio::runtime::Runtime;
+
+use self::adapters::ADAPTERS;
+use self::stores::Layout;
+
+/// Tests that take longer say so.
+const SLOW: Duration = Duration::from_secs(3);
+/// Tests that run side by side.
+const SIDE_BY_SIDE: usize = 4;
+
+/// One cell of the table.
+struct Case {
+    number: u8,
+    name: &'static str,
+    adapter: usize,
+    work: Work,
+}
+
+enum Work {
+    Suite(fn() -> Box<dyn Harness>, Run),
+    Layout(Layout, OfLayout),
+}
+
+/// A point that needs a directory, processes or damage.
+type OfLayout = fn(Layout) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// The points that need more than a harness, by number, and what runs them.
+fn of_layouts() -> Vec<(u8, &'static str, &'static [Layout], OfLayout)> {
+    macro_rules! points {
+        ($($number:literal $module:ident::$name:ident $layouts:expr,)*) => {
+            vec![$((
+                $number,
+                stringify!($name),
+                $layouts,
+                |layout| Box::pin($module::$name(layout)),
+            )),*]
+        };
+    }
+    const BOTH: &[Layout] = &[Layout::Journal, Layout::Kv];
+    const KV: &[Layout] = &[Layout::Kv];
+    points![
+        12 kills::killed_processes BOTH,
+        14 damage::cuts_and_losses KV,
+        15 damage::flips KV,
+        17 faults::failing_syncs_and_a_full_disk KV,
+        19 space::space BOTH,
+        25 opening::a_thousand_logs BOTH,
+        26 opening::a_second_process BOTH,
+        27 opening::a_newer_format BOTH,
+        28 opening::opening_time &[Layout::Journal],
+        30 speed::speed &[Layout::Journal],
+        31 faults::fenced_between_sync_and_answer BOTH,
+    ]
+}
+
+/// What was found, by line and column.
+type Outcomes = BTreeMap<(u8, &'static str), Vec<Option<bool>>>;
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    // These first: they take longest.
+    for (number, name, layouts, run) in of_layouts() {
+        for layout in layouts {
+            let column = adapters::column_of(*layout);
+            cases.push(Case {
+                number,
+                name,
+                adapter: column,
+                work: Work::Layout(*layout, run),
+            });
+        }
+    }
+    for point in points() {
+        for (column, adapter) in ADAPTERS.iter().enumerate() {
+            if adapter.left_out.contains(&point.number) || adapter.cannot.contains(&point.name) {
+                continue;
+            }
+            cases.push(Case {
+                number: point.number,
+                name: point.name,
+                adapter: column,
+                work: Work::Suite(adapter.harness, point.run),
+            });
+        }
+    }
+    cases
+}
+
+impl Case {
+    fn line(&self) -> String {
+        format!(
+            "{} {} {}",
+            self.number, self.name, ADAPTERS[self.adapter].name
+        )
+    }
+
+    /// Runs on a thread of its own, so that a failure is this case's alone. The runtime is
+    /// everybody's: what a case leaves behind may still use it.
+    fn run(&self, runtime: &Runtime) -> bool {
+        thread::scope(|scope| {
+            let work = || match self.work {
+                Work::Layout(layout, run) => runtime.block_on(run(layout)),
+                Work::Suite(harness, run) => runtime.block_on(async {
+                    let harness = harness();
+                    run(&*harness).await;
+                }),
+            };
+            let thread = thread::Builder::new().name(self.line());
+            thread.spawn_scoped(scope, work).unwrap().join().is_ok()
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    if process::run_child() {
+        return ExitCode::SUCCESS;
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let began = Instant::now();
+    let cases = cases().into_iter();
+    let cases: VecDeque<Case> = cases
+        .filter(|case| wanted.is_none_or(|wanted| case.line().contains(wanted.as_str())))
+        .collect();
+    let ran = cases.len();
+    let runtime = Runtime::new().unwrap();
+    let waiting = Arc::new(Mutex::new(cases));
+    let outcomes: Mutex<Outcomes> = Mutex::default();
+    thread::scope(|scope| {
+        for _ in 0..SIDE_BY_SIDE {
+            scope.spawn(|| {
+                loop {
+                    let Some(case) = waiting.lock().pop_front() else {
+                        return;
+                    };
+                    let began = Instant::now();
+                    let passed = case.run(&runtime);
+                    let took = began.elapsed();
+                    if took > SLOW {
+                        println!("{}: {:.1} s", case.line(), took.as_secs_f64());
+                    }
+                    let mut outcomes = outcomes.lock();
+                    let line = outcomes.entry((case.number, case.name)).or_default();
+                    line.resize(ADAPTERS.len(), None);
+                    line[case.adapter] = Some(passed);
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner();
+    print(&outcomes);
+    let mut undocumented = undocumented();
+    undocumented.retain(|_| wanted.is_none());
+    for what in &undocumented {
+        println!("docs/store-conformance.md: {what}");
+    }
+    println!(
+        "{ran} tests in {:.1} s{}: {} processes killed, {} brokers stopped, {} power cuts of \
+         volumes in memory, {} flips and truncations",
+        began.elapsed().as_secs_f64(),
+        if full() { " at full size" } else { "" },
+        counts::KILLS.get(),
+        counts::STOPS.get(),
+        counts::CUTS.get(),
+        counts::FLIPS.get(),
+    );
+    let failed = outcomes
+        .values()
+        .flatten()
+        .filter(|cell| **cell == Some(false));
+    match failed.count() + undocumented.len() {
+        0 => ExitCode::SUCCESS,
+        count => {
+            println!("{count} FAILED");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the list in the documentation and this suite do not have in common.
+fn undocumented() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = fs::read_to_string(root.join("../docs/store-conformance.md")).unwrap();
+    let line_of = |number: u8| {
+        let head = format!("| {number} |");
+        list.lines().find(|line| line.starts_with(&head))
+    };
+    let mut wrong = Vec::new();
+    for number in 1..=32 {
+        if line_of(number).is_none() {
+            wrong.push(format!("no point {number}"));
+        }
+    }
+    for (number, name) in cases().iter().map(|case| (case.number, case.name)) {
+        let place = if number == 0 {
+            Some(&*list)
+        } else {
+            line_of(number)
+        };
+        if !place.is_some_and(|place| place.contains(&format!("`{name}`"))) {
+            wrong.push(format!("point {number} does not name {name}"));
+        }
+    }
+    // Functions that are named with a file are in it.
+    for line in list.lines() {
+        let words: Vec<&str> = line.split('`').collect();
+        for pair in words.windows(2) {
+            let file = pair[1].strip_prefix(" (").and_then(|rest| {
+                let end = rest.find(".rs")?;
+                Some(&rest[..end + 3])
+            });
+            if let Some(file) = file {
+                let text = fs::read_to_string(root.join("tests").join(file)).unwrap_or_default();
+                if !text.contains(&format!("fn {}(", pair[0])) {
+                    wrong.push(format!("{file} has no {}", pair[0]));
+                }
+            }
+        }
+    }
+    wrong
+}
+
+fn print(outcomes: &Outcomes) {
+    let names: Vec<&str> = ADAPTERS.iter().map(|adapter| adapter.name).collect();
+    println!("\n   {:<34} {}", "point", names.join(" | "));
+    for ((number, name), cells) in outcomes {
+        let shown: Vec<String> = names
+            .iter()
+            .zip(cells)
+            .map(|(name, cell)| {
+                let text = match cell {
+                    Some(true) => "ok",
+                    Some(false) => "FAILED",
+                    None => "-",
+                };
+                format!("{text:<width$}", width = name.len())
+            })
+            .collect();
+        let number = if *number == 0 {
+            "  ".to_owned()
+        } else {
+            format!("{number:>2}")
+        };
+        println!("{number} {name:<34} {}", shown.join(" | "));
+    }
+}

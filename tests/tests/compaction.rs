@@ -1,0 +1,671 @@
+//! Compaction against a naive model: seeded histories of keys, tombstones, transactions, trims and
+//! crashes in the middle of compaction, over the real journal on a volume in memory.
+//!
+//! Every history is one thread and no real time, so its seed repeats it:
+//! `FENCEPOST_COMPACTION_SEED=17 cargo test -p tests --test compaction`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use coordinator::machine::producer::ProducerEntry;
+use coordinator::volume::format::Restored;
+use gateway::admitted::Admitted;
+use gateway::partition::{
+    CompactionPass, CompactionRules, Isolation, Lane, Marker, Opening, Partition, PartitionDeps,
+    PartitionSnapshot, RetentionRules, SnapshotFiles,
+};
+use parking_lot::Mutex;
+use store_adapter::batch::{Batch, BatchHeader};
+use store_adapter::control::EndTxnMarker;
+use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, ShardId};
+use store_adapter::journal::{FlushPolicy, JournalConfig, JournalStore, MemoryIndex};
+use store_adapter::rebuild::each;
+use store_adapter::runtime::{BoxFuture, Clock, Env, Random, Runtime};
+use store_adapter::store::LogStore;
+use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOutcome};
+use tests::raw::batch::{BatchSpec, Record};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+const HISTORIES: u64 = 500;
+const SHARD: ShardId = ShardId(0);
+const LOG: LogId = LogId {
+    topic: Uuid::from_u128(1),
+    partition: 0,
+};
+const KEYS: u64 = 8;
+/// Producers of transactions, and those without.
+const IN_TXNS: [i64; 3] = [1, 2, 3];
+const ALONE: [i64; 2] = [11, 12];
+
+/// Time that only the history moves: who sleeps lets others run.
+#[derive(Debug)]
+struct HistoryClock(AtomicI64);
+
+impl Clock for HistoryClock {
+    fn wall_ms(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.wall_ms().unsigned_abs())
+    }
+    fn sleep(&self, _duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::task::yield_now())
+    }
+}
+
+/// Every task on the one thread of the history; they end with its runtime.
+#[derive(Debug)]
+struct OneThread(tokio::runtime::Handle);
+
+impl Runtime for OneThread {
+    fn spawn(&self, _name: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        let join = self.0.spawn(task);
+        Box::pin(async move { join.await.unwrap() })
+    }
+    fn spawn_io(&self, name: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        self.spawn(name, task)
+    }
+}
+
+#[derive(Debug)]
+struct Seeded(Mutex<fastrand::Rng>);
+
+impl Random for Seeded {
+    fn next_u64(&self) -> u64 {
+        self.0.lock().u64(..)
+    }
+}
+
+/// The newest snapshot; what was written is durable.
+#[derive(Debug, Default)]
+struct Kept(Mutex<Option<PartitionSnapshot>>);
+
+impl SnapshotFiles for Kept {
+    fn read(&self, _log: LogId) -> BoxFuture<'_, Option<Restored>> {
+        let restored = self.0.lock().clone().map(|snapshot| Restored {
+            proofs: snapshot.image.last_batch.into_iter().collect(),
+            image: snapshot.image,
+        });
+        Box::pin(ready(restored))
+    }
+    fn write(&self, snapshot: PartitionSnapshot) -> BoxFuture<'_, Result<(), String>> {
+        *self.0.lock() = Some(snapshot);
+        Box::pin(ready(Ok(())))
+    }
+}
+
+/// Stops the process at one step.
+#[derive(Debug, Default)]
+struct StopAt {
+    armed: AtomicBool,
+    behind: bool,
+    left: AtomicU64,
+    stopped: AtomicBool,
+    stops: Arc<Notify>,
+}
+
+impl StepHook for StopAt {
+    fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
+        let counts = self.armed.load(Ordering::SeqCst) && step.op.changes();
+        let mut outcome = StepOutcome::Proceed;
+        if self.stopped.load(Ordering::SeqCst) {
+            outcome = StepOutcome::Stop;
+        } else if counts && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            self.stopped.store(true, Ordering::SeqCst);
+            self.stops.notify_one();
+            outcome = if self.behind {
+                StepOutcome::StopAfter
+            } else {
+                StepOutcome::Stop
+            };
+        }
+        Box::pin(ready(outcome))
+    }
+}
+
+/// What became of a record's transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is in none, or in one that was committed.
+    Stays,
+    Aborted,
+    Open,
+}
+
+/// A record as it was sent.
+#[derive(Debug, Clone)]
+struct Sent {
+    offset: i64,
+    key: Bytes,
+    value: Option<Bytes>,
+    producer: i64,
+    fate: Fate,
+    time: i64,
+}
+
+type Seen = (i64, Bytes, Option<Bytes>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Producer {
+    next_sequence: i32,
+    in_txn: bool,
+    txn_seq: u64,
+}
+
+/// What was looked for, over all histories.
+#[derive(Debug, Default)]
+struct Tally {
+    passes: u64,
+    crashes: u64,
+    records_gone: u64,
+    tombstones_gone: u64,
+    aborted_gone: u64,
+    markers_gone: u64,
+    duplicates: u64,
+}
+
+#[derive(Debug)]
+struct History {
+    rng: fastrand::Rng,
+    volume: MemoryVolume,
+    clock: Arc<HistoryClock>,
+    index: Arc<MemoryIndex>,
+    snapshots: Arc<Kept>,
+    instance: u64,
+    segment_bytes: u64,
+    flush: FlushPolicy,
+    delete_retention_ms: i64,
+    sent: Vec<Sent>,
+    markers: BTreeSet<i64>,
+    producers: BTreeMap<i64, Producer>,
+    /// The last batch of each producer without transactions, and where it is.
+    last: BTreeMap<i64, (Bytes, i64)>,
+    log_start: i64,
+    /// What the partition knew of producers, and its bounds.
+    known: (BTreeMap<ProducerId, ProducerEntry>, i64, i64),
+    tally: Tally,
+}
+
+enum End {
+    Crashed,
+    Done,
+}
+
+/// Says which history it was.
+struct Announced(u64);
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("FENCEPOST_COMPACTION_SEED={}", self.0);
+        }
+    }
+}
+
+#[test]
+fn the_compacted_log_is_what_a_naive_model_says() {
+    let only = std::env::var("FENCEPOST_COMPACTION_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = only.map_or(0..HISTORIES, |seed| seed..seed + 1);
+    let mut all = Tally::default();
+    for seed in seeds {
+        let announced = Announced(seed);
+        let one = run(seed);
+        all.passes += one.passes;
+        all.crashes += one.crashes;
+        all.records_gone += one.records_gone;
+        all.tombstones_gone += one.tombstones_gone;
+        all.aborted_gone += one.aborted_gone;
+        all.markers_gone += one.markers_gone;
+        all.duplicates += one.duplicates;
+        drop(announced);
+    }
+    println!("{all:?}");
+    if only.is_none() {
+        // Each of them was really looked at.
+        assert!(
+            all.passes > HISTORIES && all.crashes > HISTORIES / 2,
+            "{all:?}"
+        );
+        assert!(all.records_gone > 10 * HISTORIES, "{all:?}");
+        let rare = [
+            all.tombstones_gone,
+            all.aborted_gone,
+            all.markers_gone,
+            all.duplicates,
+        ];
+        assert!(
+            rare.into_iter().all(|count| count > HISTORIES / 10),
+            "{all:?}"
+        );
+    }
+}
+
+fn run(seed: u64) -> Tally {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut history = History {
+        volume: MemoryVolume::new(),
+        clock: Arc::new(HistoryClock(AtomicI64::new(1_000_000))),
+        index: Arc::default(),
+        snapshots: Arc::default(),
+        instance: 1,
+        segment_bytes: rng.u64(2_000..12_000),
+        flush: if rng.u8(..8) == 0 {
+            FlushPolicy::Os
+        } else {
+            FlushPolicy::Fsync
+        },
+        delete_retention_ms: [0, 0, 2_000, 50_000][rng.usize(..4)],
+        sent: Vec::new(),
+        markers: BTreeSet::new(),
+        producers: BTreeMap::new(),
+        last: BTreeMap::new(),
+        log_start: 0,
+        known: (BTreeMap::new(), 0, 0),
+        tally: Tally::default(),
+        rng,
+    };
+    loop {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let end = runtime.block_on(history.session(runtime.handle()));
+        // Nothing of the process happens any more.
+        drop(runtime);
+        match end {
+            End::Done => return history.tally,
+            End::Crashed => history.crashed(),
+        }
+    }
+}
+
+impl History {
+    fn crashed(&mut self) {
+        self.tally.crashes += 1;
+        self.instance += 1;
+        // What was acknowledged under flush.policy=os outlives no power cut.
+        if self.flush == FlushPolicy::Fsync && self.rng.bool() {
+            self.volume.power_cut(self.rng.u64(..));
+        }
+        if self.rng.bool() {
+            self.index = Arc::default();
+        }
+    }
+
+    async fn session(&mut self, handle: &tokio::runtime::Handle) -> End {
+        let env = Env {
+            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            runtime: Arc::new(OneThread(handle.clone())),
+            random: Arc::new(Seeded(Mutex::new(self.rng.fork()))),
+        };
+        let hook = Arc::new(StopAt {
+            behind: self.rng.bool(),
+            ..StopAt::default()
+        });
+        let mount = self
+            .volume
+            .mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
+        let config = JournalConfig {
+            segment_bytes: self.segment_bytes,
+            flush: self.flush,
+            ..JournalConfig::default()
+        };
+        let index = Arc::clone(&self.index);
+        let store = Arc::new(JournalStore::new(
+            env.clone(),
+            Arc::new(mount),
+            index,
+            config,
+        ));
+        let led = self.lead(&env, store).await;
+        self.check(&led, None).await;
+        let mut left = self.rng.u32(10..60);
+        // A history ends without a crash, and sooner or later it does end.
+        let mut crashes = self.instance < 5 && self.rng.u8(..4) > 0;
+        while left > 0 || crashes {
+            left = left.saturating_sub(1);
+            match self.rng.u8(..20) {
+                0..=11 => self.append(&led).await,
+                12..=14 => self.end_txn(&led).await,
+                15 => self.trim(&led).await,
+                16 => self.repeat(&led).await,
+                17 => {
+                    let ms = self.rng.i64(1..20_000);
+                    self.clock.0.fetch_add(ms, Ordering::SeqCst);
+                }
+                _ => {
+                    if crashes && self.rng.bool() {
+                        hook.left.store(self.rng.u64(..30), Ordering::SeqCst);
+                        hook.armed.store(true, Ordering::SeqCst);
+                    }
+                    tokio::select! {
+                        biased;
+                        () = hook.stops.notified() => return End::Crashed,
+                        () = self.pass(&led) => {}
+                    }
+                    if hook.armed.swap(false, Ordering::SeqCst) {
+                        crashes &= left > 0;
+                    }
+                }
+            }
+            if hook.stopped.load(Ordering::SeqCst) {
+                // It came behind the pass, when nobody waited for it.
+                return End::Crashed;
+            }
+        }
+        self.pass(&led).await;
+        End::Done
+    }
+
+    async fn lead(&mut self, env: &Env, store: Arc<JournalStore>) -> Arc<Partition> {
+        let owner = OwnerEpoch {
+            assignment: 1,
+            instance: self.instance,
+        };
+        let info = store.open_shard(SHARD, owner).await.unwrap();
+        assert_eq!(info.damaged, []);
+        store.create(LOG, "t", SHARD).await.unwrap();
+        let deps = PartitionDeps {
+            lane: Lane::start(env, "lane").0,
+            env: env.clone(),
+            store,
+            snapshots: Arc::clone(&self.snapshots) as Arc<dyn SnapshotFiles>,
+            fences: Arc::default(),
+            classified: Arc::default(),
+            refusals: Arc::default(),
+            repair: Arc::default(),
+        };
+        let epoch = LeaderEpoch(u32::try_from(self.instance).unwrap());
+        let led = Partition::open(LOG, "t".into(), epoch, i64::MAX, deps).await;
+        let led = led.unwrap();
+        // A log that was compacted tells of its producers what it told before.
+        assert_eq!(known(&led), self.known);
+        led
+    }
+
+    async fn append(&mut self, led: &Arc<Partition>) {
+        let id = match self.rng.u8(..4) {
+            0 => -1,
+            1 => ALONE[self.rng.usize(..ALONE.len())],
+            _ => IN_TXNS[self.rng.usize(..IN_TXNS.len())],
+        };
+        let in_txn = IN_TXNS.contains(&id);
+        let producer = self.producers.entry(id).or_default();
+        let records: Vec<Record> = (0..self.rng.usize(1..5))
+            .map(|_| {
+                let key = Bytes::from(format!("k{}", self.rng.u64(..KEYS)));
+                let tombstone = self.rng.u8(..5) == 0;
+                let len = self.rng.usize(..300);
+                let number = self.rng.u64(..);
+                let value = Bytes::from(format!("{number:>len$}"));
+                Record {
+                    key: Some(key),
+                    value: (!tombstone).then_some(value),
+                }
+            })
+            .collect();
+        let time = self.clock.wall_ms();
+        let idempotent = id >= 0;
+        let spec = BatchSpec {
+            producer_id: id,
+            producer_epoch: if idempotent { 0 } else { -1 },
+            base_sequence: if idempotent {
+                producer.next_sequence
+            } else {
+                -1
+            },
+            attributes: if in_txn { 0x10 } else { 0 },
+            timestamp_ms: time,
+            records: records.clone(),
+        };
+        producer.next_sequence += i32::try_from(records.len()).unwrap();
+        producer.in_txn = in_txn;
+        let bytes = spec.build();
+        let base = send(led, &bytes).await.0;
+        if ALONE.contains(&id) {
+            self.last.insert(id, (bytes, base));
+        }
+        for (offset, record) in (base..).zip(records) {
+            self.sent.push(Sent {
+                offset,
+                key: record.key.unwrap(),
+                value: record.value,
+                producer: id,
+                fate: if in_txn { Fate::Open } else { Fate::Stays },
+                time,
+            });
+        }
+        self.known = known(led);
+    }
+
+    async fn end_txn(&mut self, led: &Arc<Partition>) {
+        let open = self
+            .producers
+            .iter_mut()
+            .find(|(_, producer)| producer.in_txn);
+        let Some((id, producer)) = open else {
+            return;
+        };
+        producer.in_txn = false;
+        producer.txn_seq += 1;
+        let commit = self.rng.u8(..3) > 0;
+        let marker = Marker {
+            producer_id: ProducerId(*id),
+            producer_epoch: ProducerEpoch(0),
+            commit,
+            coordinator_epoch: 1,
+            txn_seq: Some(producer.txn_seq),
+        };
+        let at = led.append_marker(marker).outcome().await.unwrap();
+        self.markers.insert(at.base_offset);
+        for sent in self.sent.iter_mut() {
+            if sent.producer == *id && sent.fate == Fate::Open {
+                sent.fate = if commit { Fate::Stays } else { Fate::Aborted };
+            }
+        }
+        self.known = known(led);
+    }
+
+    async fn trim(&mut self, led: &Arc<Partition>) {
+        let visible = led.visible();
+        if self.rng.u8(..3) > 0 || visible.last_stable <= visible.log_start {
+            return;
+        }
+        let reach = visible.log_start..=visible.last_stable.min(visible.log_start + 20);
+        let start = led.delete_records(self.rng.i64(reach)).await.unwrap();
+        self.log_start = self.log_start.max(start);
+        self.sent.retain(|sent| sent.offset >= start);
+        self.markers = self.markers.split_off(&start);
+        self.known = known(led);
+        self.check(led, None).await;
+    }
+
+    /// A retry of a batch that was acknowledged, whatever became of it since.
+    async fn repeat(&mut self, led: &Arc<Partition>) {
+        for (bytes, base) in self.last.values() {
+            assert_eq!(send(led, bytes).await, (*base, true));
+            self.tally.duplicates += 1;
+        }
+        assert_eq!(known(led), self.known);
+    }
+
+    async fn pass(&mut self, led: &Arc<Partition>) {
+        let whole = self.rng.u8(..4) > 0;
+        let pass = CompactionPass {
+            rules: CompactionRules {
+                min_dirty_ratio: 0,
+                min_lag_ms: if self.rng.u8(..4) == 0 { 3_000 } else { 0 },
+                max_lag_ms: i64::MAX,
+                delete_retention_ms: self.delete_retention_ms,
+            },
+            retention: RetentionRules {
+                segment_bytes: 0,
+                ..RetentionRules::default()
+            },
+            budget: if whole {
+                1 << 20
+            } else {
+                self.rng.usize(1..600)
+            },
+            may_seal: self.rng.bool(),
+        };
+        let done = led.compact(pass).await.unwrap();
+        self.tally.passes += u64::from(done.is_some());
+        assert_eq!(known(led), self.known);
+        let swept = done.filter(|_| whole).map(|done| done.rewritten.upto);
+        self.check(led, swept).await;
+    }
+
+    /// Compares what is read with what was sent. Below `swept` every key has one record.
+    async fn check(&mut self, led: &Arc<Partition>, swept: Option<i64>) {
+        let visible = led.visible();
+        assert_eq!(visible.log_start, self.log_start);
+        let open = self.sent.iter().find(|sent| sent.fate == Fate::Open);
+        assert_eq!(
+            visible.last_stable,
+            open.map_or(visible.high_watermark, |sent| sent.offset)
+        );
+        let (all, markers) = read(led, Isolation::ReadUncommitted).await;
+        let (committed, _) = read(led, Isolation::ReadCommitted).await;
+        let sent: BTreeMap<i64, &Sent> = self.sent.iter().map(|sent| (sent.offset, sent)).collect();
+        for (offset, key, value) in all.iter().chain(&committed) {
+            let sent = sent
+                .get(offset)
+                .unwrap_or_else(|| panic!("nobody sent {offset}"));
+            assert_eq!((key, value), (&sent.key, &sent.value), "offset {offset}");
+        }
+        for (offset, ..) in &committed {
+            assert_eq!(
+                sent[offset].fate,
+                Fate::Stays,
+                "offset {offset} is not committed"
+            );
+        }
+        assert!(markers.is_subset(&self.markers));
+        let present: BTreeSet<i64> = all.iter().map(|seen| seen.0).collect();
+        let shown: BTreeSet<i64> = committed.iter().map(|seen| seen.0).collect();
+        for (offset, _) in sent.range(visible.last_stable..) {
+            assert!(present.contains(offset), "undecided {offset} is gone");
+        }
+        let stable = || {
+            self.sent
+                .iter()
+                .filter(|sent| sent.offset < visible.last_stable)
+        };
+        let stays = || stable().filter(|sent| sent.fate == Fate::Stays);
+        let mut newest: BTreeMap<&Bytes, &Sent> = BTreeMap::new();
+        for sent in stays() {
+            newest.insert(&sent.key, sent);
+        }
+        let now = self.clock.wall_ms();
+        for (key, sent) in &newest {
+            if shown.contains(&sent.offset) {
+                continue;
+            }
+            let offset = sent.offset;
+            assert!(
+                sent.value.is_none(),
+                "the newest of {key:?}, {offset}, is gone"
+            );
+            let horizon = sent.time + self.delete_retention_ms;
+            assert!(now >= horizon, "the tombstone {offset} went too soon");
+            let older = stays().find(|older| older.key == *key && shown.contains(&older.offset));
+            assert!(
+                older.is_none(),
+                "{older:?} came back after tombstone {offset}"
+            );
+        }
+        if let Some(swept) = swept {
+            let mut keys = BTreeSet::new();
+            for (offset, key, _) in all.iter().take_while(|seen| seen.0 < swept) {
+                assert!(keys.insert(key), "{key:?} twice below {swept}, at {offset}");
+                assert_ne!(sent[offset].fate, Fate::Aborted, "offset {offset}");
+            }
+        }
+        let gone = |sent: &&Sent| !present.contains(&sent.offset);
+        let count = |one: &dyn Fn(&&Sent) -> bool| {
+            u64::try_from(stable().filter(gone).filter(|sent| one(sent)).count()).unwrap()
+        };
+        let tombstones = newest.values().filter(|sent| gone(sent)).count();
+        let tally = &mut self.tally;
+        tally.records_gone = tally.records_gone.max(count(&|_| true));
+        tally.aborted_gone = tally
+            .aborted_gone
+            .max(count(&|sent| sent.fate == Fate::Aborted));
+        tally.tombstones_gone = tally
+            .tombstones_gone
+            .max(u64::try_from(tombstones).unwrap());
+        let markers = self.markers.len() - markers.len();
+        tally.markers_gone = tally.markers_gone.max(u64::try_from(markers).unwrap());
+    }
+}
+
+fn known(led: &Partition) -> (BTreeMap<ProducerId, ProducerEntry>, i64, i64) {
+    let (visible, entries) = led.look(|producers| {
+        let entries = producers.producers().map(|(id, entry)| (id, entry.clone()));
+        entries.collect()
+    });
+    (entries, visible.high_watermark, visible.last_stable)
+}
+
+/// Base offset of a batch, and whether it was there already.
+async fn send(led: &Arc<Partition>, bytes: &Bytes) -> (i64, bool) {
+    let batch = Batch::parse(bytes.clone()).unwrap();
+    let ticket = led.append_opening(&batch, Opening::Unverified, Admitted::default());
+    let appended = ticket.outcome().await.unwrap();
+    (appended.base_offset, appended.duplicate_of.is_some())
+}
+
+/// What a client sees that reads from the start on, a few batches at a time; and the markers.
+async fn read(led: &Partition, isolation: Isolation) -> (Vec<Seen>, BTreeSet<i64>) {
+    let (mut seen, mut markers) = (Vec::new(), BTreeSet::new());
+    let mut next = led.visible().log_start;
+    while next < led.readable_end(isolation) {
+        let outcome = led.read(next, 700, isolation).await.unwrap();
+        let aborted = outcome.aborted.unwrap_or_default();
+        let mut aborted: BTreeSet<(i64, i64)> = aborted.iter().map(|(id, at)| (*at, *id)).collect();
+        let mut hidden = BTreeSet::new();
+        assert!(!outcome.batches.is_empty(), "nothing from {next} on");
+        for batch in &outcome.batches {
+            let header = BatchHeader::read(&batch.bytes).unwrap();
+            assert_eq!(
+                (header.base_offset, header.last_offset()),
+                (batch.base_offset, batch.last_offset)
+            );
+            assert!(
+                batch.last_offset >= next,
+                "{} behind {next}",
+                batch.last_offset
+            );
+            while let Some((at, id)) = aborted.first().copied()
+                && at <= batch.last_offset
+            {
+                aborted.pop_first();
+                hidden.insert(id);
+            }
+            if header.is_control() {
+                markers.insert(batch.base_offset);
+                if EndTxnMarker::read(&batch.bytes).is_some_and(|marker| !marker.commit) {
+                    hidden.remove(&header.producer_id.0);
+                }
+            } else if !(header.is_transactional() && hidden.contains(&header.producer_id.0)) {
+                each(&batch.bytes, |record| {
+                    let offset = header.base_offset + i64::from(record.offset_delta);
+                    if offset >= next {
+                        let key = Bytes::copy_from_slice(record.key.unwrap());
+                        seen.push((offset, key, record.value.map(Bytes::copy_from_slice)));
+                    }
+                })
+                .unwrap();
+            }
+            next = batch.last_offset + 1;
+        }
+    }
+    assert!(seen.is_sorted_by(|a, b| a.0 < b.0));
+    (seen, markers)
+}
