@@ -92,9 +92,13 @@ impl Reader {
     }
 
     /// See [`crate::store::LogStore::find_time`].
-    pub(super) fn find(&self, timestamp_ms: i64) -> Result<Option<StoredBatch>, StoreError> {
+    pub(super) fn find(
+        &self,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> Result<Option<StoredBatch>, StoreError> {
         loop {
-            match self.find_once(timestamp_ms) {
+            match self.find_once(from, timestamp_ms) {
                 // It was trimmed meanwhile.
                 Err(StoreError::OutOfRange { .. }) => {}
                 found => return found,
@@ -102,8 +106,9 @@ impl Reader {
         }
     }
 
-    fn find_once(&self, timestamp_ms: i64) -> Result<Option<StoredBatch>, StoreError> {
+    fn find_once(&self, from: i64, timestamp_ms: i64) -> Result<Option<StoredBatch>, StoreError> {
         let Bounds { start, end } = *self.log.bounds.borrow();
+        let start = start.max(from);
         if start >= end {
             return self.log.shard.check().map(|()| None);
         }
