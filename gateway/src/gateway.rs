@@ -226,8 +226,7 @@ impl Gateway {
         drop(env.runtime.spawn("beat", Box::pin(beat)));
         let shown = admin_parts(&env, &config, &running, &health);
         let admin = admin::serve(&env, admin_socket, shown, stop_admin.clone());
-        let service = Service(Arc::clone(&running.broker));
-        let stack = stack::compose(service, &metrics, &env.clock);
+        let stack = stack::compose(Service(running.broker.clone()), &metrics, &env.clock);
         let server = Server::start(sockets, &stack, &env, shared, config.limits.clone());
         Ok(Self {
             config,

@@ -105,8 +105,7 @@ impl Broker {
                 let upto = done.rewritten.upto;
                 tracing::debug!(topic = %partition.topic(), %log, upto, "a partition is compacted");
             }
-            // Its storage or its leadership is gone, which is said elsewhere; or it was trimmed
-            // meanwhile.
+            // Its storage or its leadership is gone, which is said elsewhere, or it was trimmed.
             Ok(None)
             | Err(TrimError::NotLeader | TrimError::Storage(_) | TrimError::OffsetOutOfRange) => {}
             Err(error) => {

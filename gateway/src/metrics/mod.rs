@@ -348,7 +348,6 @@ impl Metrics {
             refusals,
         );
         let r = &mut registry;
-        sources.compactions.register(r);
         Self {
             connections: gauge(r, "connections", "Open connections", None),
             connections_opened: counter(r, "connections_opened", "Connections accepted", None),
@@ -454,6 +453,7 @@ fn register_apis(registry: &mut Registry) -> (Vec<Option<Arc<ApiMetrics>>>, Arc<
 }
 
 fn register_info(registry: &mut Registry, sources: &Sources) {
+    sources.compactions.register(registry);
     let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "Version of the process", build);
     let info = Info::new([
