@@ -1,20 +1,69 @@
-//! The bytes of a request in the budget for requests in memory.
+//! What a request holds of the budget for requests in memory.
 
 use std::sync::Arc;
 
-use crate::byte_budget::Permit;
+use tokio::sync::OwnedSemaphorePermit;
 
-/// What one request holds of the budget. It is counted until the last clone is gone: whatever
-/// keeps bytes of the request alive beyond its answer keeps a clone with them.
+use crate::request_budget::{Admission, Shares};
+
+/// What the buffer of one request holds of the budget. It is counted until the last clone is gone:
+/// whatever keeps bytes of the request alive beyond its answer keeps a clone with them.
 #[derive(Debug, Clone, Default)]
-pub struct Admitted {
-    _permit: Option<Arc<Permit>>,
+pub struct Admitted(Option<Arc<Held>>);
+
+#[derive(Debug)]
+struct Held {
+    _shares: Shares,
+    /// Whether that is the place of its connection, beside the budget.
+    is_place: bool,
+    /// `None` in tests of what lies behind the reader.
+    admission: Option<Arc<Admission>>,
 }
 
-impl From<Permit> for Admitted {
-    fn from(permit: Permit) -> Self {
-        Self {
-            _permit: Some(Arc::new(permit)),
+impl Admitted {
+    pub(crate) fn new(shares: Shares, is_place: bool, admission: Arc<Admission>) -> Self {
+        Self(Some(Arc::new(Held {
+            _shares: shares,
+            is_place,
+            admission: Some(admission),
+        })))
+    }
+
+    /// Whether it holds something.
+    pub fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// What a request holds instead that waits long and keeps little: the place of its connection,
+    /// if that is free.
+    pub(crate) fn parked(&self) -> Option<Self> {
+        let held = self.0.as_ref()?;
+        if held.is_place {
+            return Some(self.clone());
         }
+        let place = &held.admission.as_ref()?.place;
+        let permit = Arc::clone(place).try_acquire_owned();
+        permit.ok().map(Self::from)
+    }
+
+    /// Completes when somebody waits for room, of which this holds some.
+    pub(crate) async fn wanted(&self) {
+        let admission = self.0.as_ref().and_then(|held| held.admission.as_ref());
+        match admission {
+            Some(admission) => admission.budget.contended().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl From<OwnedSemaphorePermit> for Admitted {
+    fn from(permit: OwnedSemaphorePermit) -> Self {
+        let mut shares = Shares::new();
+        shares.push(permit);
+        Self(Some(Arc::new(Held {
+            _shares: shares,
+            is_place: false,
+            admission: None,
+        })))
     }
 }

@@ -26,10 +26,15 @@ use crate::wire::wide::Wide;
 pub enum Staged<R> {
     /// Answered.
     Now(R),
-    /// Ordered; the answer follows.
+    /// Ordered; the answer follows. The request stays counted until it is written.
     Later(BoxFuture<'static, R>),
+    /// The same, for an answer that may be long in coming and keeps no byte of the request: it is
+    /// counted no more.
+    Parked(BoxFuture<'static, R>),
     /// There is no answer (Produce with acks=0).
     Silent,
+    /// There is no answer either, but what was ordered may fail yet: then the connection is closed.
+    Unsaid(BoxFuture<'static, Option<CloseReason>>),
     /// The connection is closed without an answer.
     Close(CloseReason),
 }
@@ -39,7 +44,9 @@ impl<R> std::fmt::Debug for Staged<R> {
         f.write_str(match self {
             Self::Now(_) => "Now",
             Self::Later(_) => "Later",
+            Self::Parked(_) => "Parked",
             Self::Silent => "Silent",
+            Self::Unsaid(_) => "Unsaid",
             Self::Close(_) => "Close",
         })
     }
@@ -51,7 +58,9 @@ impl<R: Send + 'static> Staged<R> {
         match self {
             Self::Now(reply) => Staged::Now(f(reply)),
             Self::Later(reply) => Staged::Later(Box::pin(async move { f(reply.await) })),
+            Self::Parked(reply) => Staged::Parked(Box::pin(async move { f(reply.await) })),
             Self::Silent => Staged::Silent,
+            Self::Unsaid(outcome) => Staged::Unsaid(outcome),
             Self::Close(reason) => Staged::Close(reason),
         }
     }

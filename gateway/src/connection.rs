@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
-use futures_util::FutureExt;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use smallvec::SmallVec;
 use store_adapter::runtime::{BoxFuture, Clock};
 use tokio::io::AsyncWriteExt;
@@ -27,18 +28,18 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
-pub use activity::{Activity, Eviction};
+pub use activity::{Activity, Contended, Eviction};
 pub use limit::LogLimit;
 
 use self::activity::PROGRESS;
 use crate::admitted::Admitted;
 use crate::answer_budget::{AnswerBudget, AnswerRoom};
 use crate::api::{ApiResponse, CloseReason, ConnectionContext, Staged};
-use crate::byte_budget::ByteBudget;
 use crate::frame::{Frame, FrameError, FrameReader};
 use crate::layers::observe::Timing;
 use crate::layers::rescue::second_stage;
 use crate::metrics::Metrics;
+use crate::request_budget::{Admission, ByteBudget};
 use crate::stack::{Ordered, RawRequest, Stack};
 use crate::wire::codec::{self, EncodedReply};
 
@@ -82,12 +83,14 @@ pub fn tasks(
         frames: FrameReader::new(
             read,
             shared.frame_max,
-            shared.budget.clone(),
+            Admission::new(shared.budget.clone()),
             Arc::clone(&shared.clock),
+            Arc::clone(&activity.pace),
         ),
         context: Arc::clone(&context),
         stack,
         outcomes,
+        unsaid: FuturesUnordered::new(),
         shared: shared.clone(),
         activity: Arc::clone(activity),
     };
@@ -106,7 +109,9 @@ struct Reader {
     frames: FrameReader,
     context: Arc<ConnectionContext>,
     stack: Stack,
-    outcomes: mpsc::Sender<Ordered>,
+    outcomes: mpsc::Sender<Owed>,
+    /// Requests without an answer that may fail yet; as many as the budget of bytes admits.
+    unsaid: FuturesUnordered<BoxFuture<'static, Option<CloseReason>>>,
     shared: Shared,
     activity: Arc<Activity>,
 }
@@ -132,18 +137,26 @@ impl Reader {
 
     /// The next frame; `None` when there are to be no more.
     async fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
-        tokio::select! {
-            biased;
-            () = self.activity.kill.cancelled() => return Ok(None),
-            () = self.shared.drain.cancelled() => return Ok(None),
-            begun = self.frames.begun() => if !begun? {
-                return Ok(None);
-            },
+        loop {
+            tokio::select! {
+                biased;
+                () = self.activity.kill.cancelled() => return Ok(None),
+                () = self.shared.drain.cancelled() => return Ok(None),
+                Some(outcome) = self.unsaid.next() => if let Some(reason) = outcome {
+                    closed(&self.context, &self.shared, &reason);
+                    return Ok(None);
+                },
+                begun = self.frames.begun() => if begun? {
+                    break;
+                } else {
+                    return Ok(None);
+                },
+            }
         }
         tokio::select! {
             biased;
             () = self.activity.kill.cancelled() => Ok(None),
-            frame = self.frames.next() => frame,
+            frame = self.frames.next() => frame.map(Some),
         }
     }
 
@@ -151,7 +164,8 @@ impl Reader {
     async fn order(&mut self, frame: Frame) -> bool {
         let received = self.shared.clock.monotonic();
         self.activity.touch(received);
-        let length = u64::try_from(frame.bytes.len()).unwrap_or(u64::MAX);
+        let bytes = frame.bytes.len();
+        let length = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.shared.metrics.bytes_in.inc_by(length);
         let request = RawRequest {
             connection: Arc::clone(&self.context),
@@ -160,19 +174,25 @@ impl Reader {
             correlation_id: frame.peek.correlation_id,
             frame: frame.bytes,
             received,
-            admitted: frame.permit.into(),
+            admitted: frame.admitted,
         };
         let Ok(stack) = self.stack.ready().await;
         let Ok(ordered) = stack.call(request).await;
-        match &ordered.answer {
+        match ordered.answer {
             Staged::Silent => true,
+            Staged::Unsaid(outcome) => {
+                self.unsaid.push(outcome);
+                true
+            }
             Staged::Close(reason) => {
-                closed(&self.context, &self.shared, reason);
+                closed(&self.context, &self.shared, &reason);
                 false
             }
-            Staged::Now(_) | Staged::Later(_) => {
+            Staged::Now(_) | Staged::Later(_) | Staged::Parked(_) => {
+                let holds = if ordered.admitted.is_some() { bytes } else { 0 };
                 self.activity.owed.fetch_add(1, Ordering::Relaxed);
-                self.outcomes.send(ordered).await.is_ok()
+                self.activity.holds.fetch_add(holds, Ordering::Relaxed);
+                self.outcomes.send(Owed { ordered, holds }).await.is_ok()
             }
         }
     }
@@ -221,12 +241,20 @@ fn is_disconnect(error: &io::Error) -> bool {
     )
 }
 
-/// An outcome whose answer is owed, and what it holds besides.
+/// An outcome whose answer is owed.
+struct Owed {
+    ordered: Ordered,
+    /// Bytes of the request that stay counted until the answer is written.
+    holds: usize,
+}
+
+/// The same once its turn has come, and what it holds besides.
 struct Pending {
     answer: Answer,
     version: i16,
     correlation_id: i32,
     admitted: Admitted,
+    holds: usize,
     timing: Option<Timing>,
 }
 
@@ -236,19 +264,20 @@ enum Answer {
 }
 
 impl Pending {
-    fn new(ordered: Ordered) -> Self {
+    fn new(Owed { ordered, holds }: Owed) -> Self {
         let answer = match ordered.answer {
             Staged::Now(response) => Answer::Ready(Ok(response)),
-            Staged::Later(answer) => Answer::Later(answer),
+            Staged::Later(answer) | Staged::Parked(answer) => Answer::Later(answer),
             Staged::Close(reason) => Answer::Ready(Err(reason)),
             // The reader keeps requests without an answer to itself.
-            Staged::Silent => Answer::Ready(Err(CloseReason::Internal)),
+            Staged::Silent | Staged::Unsaid(_) => Answer::Ready(Err(CloseReason::Internal)),
         };
         Self {
             answer,
             version: ordered.version,
             correlation_id: ordered.correlation_id,
             admitted: ordered.admitted,
+            holds,
             timing: ordered.timing,
         }
     }
@@ -269,12 +298,14 @@ struct Batch {
     rooms: SmallVec<[AnswerRoom; PIPELINE_MAX]>,
     bytes: usize,
     answers: usize,
+    holds: usize,
 }
 
 impl Batch {
-    fn push(&mut self, reply: EncodedReply, room: AnswerRoom, admitted: Admitted) {
+    fn push(&mut self, reply: EncodedReply, room: AnswerRoom, admitted: Admitted, holds: usize) {
         self.bytes += reply.len();
         self.answers += 1;
+        self.holds += holds;
         self.segments.extend(reply.segments);
         self.admitted.push(admitted);
         self.rooms.push(room);
@@ -286,13 +317,14 @@ impl Batch {
         self.rooms.clear();
         self.bytes = 0;
         self.answers = 0;
+        self.holds = 0;
     }
 }
 
 struct Writer {
     half: OwnedWriteHalf,
     context: Arc<ConnectionContext>,
-    queue: mpsc::Receiver<Ordered>,
+    queue: mpsc::Receiver<Owed>,
     shared: Shared,
     activity: Arc<Activity>,
     batch: Batch,
@@ -327,17 +359,17 @@ impl Writer {
             let mut first = match held.take() {
                 Some(pending) => pending,
                 None => match self.queue.recv().await {
-                    Some(ordered) => Pending::new(ordered),
+                    Some(owed) => Pending::new(owed),
                     None => return self.half.shutdown().await,
                 },
             };
             first.settle().await;
             let mut going = self.encode(first);
             while going && self.batch.bytes < WRITE_TARGET && self.batch.answers < PIPELINE_MAX {
-                let Ok(ordered) = self.queue.try_recv() else {
+                let Ok(owed) = self.queue.try_recv() else {
                     break;
                 };
-                let mut next = Pending::new(ordered);
+                let mut next = Pending::new(owed);
                 if next.settle().now_or_never().is_none() {
                     held = Some(next);
                     break;
@@ -372,7 +404,8 @@ impl Writer {
         });
         match encoded {
             Ok((reply, room)) => {
-                self.batch.push(reply, room, settled.admitted);
+                self.batch
+                    .push(reply, room, settled.admitted, settled.holds);
                 true
             }
             Err(reason) => {
@@ -414,6 +447,9 @@ impl Writer {
         self.activity
             .owed
             .fetch_sub(self.batch.answers, Ordering::Relaxed);
+        self.activity
+            .holds
+            .fetch_sub(self.batch.holds, Ordering::Relaxed);
         self.batch.clear();
         Ok(())
     }

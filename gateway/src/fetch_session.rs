@@ -1,8 +1,9 @@
 //! Incremental fetch sessions (KIP-227; `FetchSession.scala` of Kafka). Pure: time and session ids
 //! are arguments.
 //!
-//! Bounds: at most `max.incremental.fetch.session.cache.slots` sessions, each holding the
-//! partitions of one request that the frame guard accepted.
+//! Bounds: at most `max.incremental.fetch.session.cache.slots` sessions, of [`SESSION_MAX`] bytes
+//! each and [`TOTAL_MAX`] together. A request that would need more gets no session and is answered
+//! all the same; a session that would outgrow them ends, and its client asks for all it wants.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,13 @@ use uuid::Uuid;
 /// A session may be replaced by another one after this long without use, ms (Kafka's
 /// `MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS`).
 const EVICTION_MS: u64 = 120_000;
+
+/// Bytes that the partitions of one session may take: what Kafka names in a request of 1 MiB.
+const SESSION_MAX: usize = 8 << 20;
+/// Bytes that those of all sessions may take.
+const TOTAL_MAX: usize = 64 << 20;
+/// Bytes that a partition takes in both maps, its name not counted.
+const ENTRY: usize = 256;
 
 /// How a partition is named in one session: by topic id from v13 on, by name before.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,6 +116,8 @@ struct Session {
     next_place: u64,
     entries: BTreeMap<FetchKey, Entry>,
     order: BTreeMap<u64, FetchKey>,
+    /// Bytes that they take.
+    bytes: usize,
 }
 
 /// All sessions of a broker.
@@ -115,6 +125,8 @@ struct Session {
 pub struct FetchSessions {
     slots: usize,
     sessions: BTreeMap<i32, Session>,
+    /// Bytes that all of them take.
+    bytes: usize,
 }
 
 impl FetchSessions {
@@ -123,6 +135,7 @@ impl FetchSessions {
         Self {
             slots,
             sessions: BTreeMap::new(),
+            bytes: 0,
         }
     }
 
@@ -144,7 +157,7 @@ impl FetchSessions {
         random: u64,
     ) -> Result<FetchPlan, SessionError> {
         if request.epoch <= 0 {
-            self.sessions.remove(&request.session_id);
+            self.close(request.session_id);
             let wishes = each_once(request.wishes);
             let request = SessionRequest { wishes, ..request };
             let session_id = if request.epoch == 0 {
@@ -158,10 +171,12 @@ impl FetchSessions {
                 wishes: request.wishes,
             });
         }
-        let session = self
-            .sessions
-            .get_mut(&request.session_id)
-            .ok_or(SessionError::NotFound)?;
+        self.go_on(request, now_ms)
+    }
+
+    fn go_on(&mut self, request: SessionRequest, now_ms: u64) -> Result<FetchPlan, SessionError> {
+        let id = request.session_id;
+        let session = self.sessions.get_mut(&id).ok_or(SessionError::NotFound)?;
         if session.epoch != request.epoch {
             return Err(SessionError::InvalidEpoch);
         }
@@ -174,27 +189,38 @@ impl FetchSessions {
             session.epoch + 1
         };
         session.used_ms = now_ms;
+        let before = session.bytes;
         for key in &request.forgotten {
             session.forget(key);
         }
+        let mut fits = true;
         for (key, wish) in request.wishes {
-            session.put(key, wish);
+            fits = session.put(key, wish);
+            if !fits {
+                break;
+            }
         }
-        let wishes = session
-            .order
-            .values()
-            .filter_map(|key| {
-                session
-                    .entries
-                    .get(key)
-                    .map(|entry| (key.clone(), entry.wish))
-            })
-            .collect();
-        Ok(FetchPlan {
-            session_id: request.session_id,
-            incremental: true,
-            wishes,
-        })
+        self.bytes = self.bytes - before + session.bytes;
+        if session.entries.is_empty() {
+            self.close(id);
+            return Ok(FetchPlan {
+                session_id: 0,
+                incremental: false,
+                wishes: Vec::new(),
+            });
+        }
+        let fits = fits && self.fit(0, now_ms);
+        match self.sessions.get(&id) {
+            Some(session) if fits => Ok(FetchPlan {
+                session_id: id,
+                incremental: true,
+                wishes: session.wishes(),
+            }),
+            _ => {
+                self.close(id);
+                Err(SessionError::NotFound)
+            }
+        }
     }
 
     /// Whether an incremental answer must name `key`; records what it says.
@@ -219,7 +245,11 @@ impl FetchSessions {
     }
 
     fn open(&mut self, request: &SessionRequest, now_ms: u64, random: u64) -> i32 {
-        if request.wishes.is_empty() || !self.make_room(request.wishes.len(), now_ms) {
+        let bytes = request.wishes.iter().map(|(key, _)| key.bytes()).sum();
+        if request.wishes.is_empty() || bytes > SESSION_MAX || self.slots == 0 {
+            return 0;
+        }
+        if !self.fit(bytes, now_ms) || !self.make_room(request.wishes.len(), now_ms) {
             return 0;
         }
         let mut id = i32::try_from(random & 0x7fff_ffff).unwrap_or(1).max(1);
@@ -234,33 +264,61 @@ impl FetchSessions {
             next_place: 0,
             entries: BTreeMap::new(),
             order: BTreeMap::new(),
+            bytes: 0,
         };
         for (key, wish) in &request.wishes {
             session.put(key.clone(), *wish);
         }
+        self.bytes += session.bytes;
         self.sessions.insert(id, session);
         id
+    }
+
+    fn close(&mut self, id: i32) -> bool {
+        let closed = self.sessions.remove(&id);
+        self.bytes -= closed.as_ref().map_or(0, |session| session.bytes);
+        closed.is_some()
+    }
+
+    /// Whether `bytes` more find room, for which idle sessions give way.
+    fn fit(&mut self, bytes: usize, now_ms: u64) -> bool {
+        while self.bytes + bytes > TOTAL_MAX {
+            let idle = self.idlest(now_ms);
+            if !idle.is_some_and(|id| self.close(id)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The session that was not used for the longest time, if that is long enough.
+    fn idlest(&self, now_ms: u64) -> Option<i32> {
+        let idle = |session: &Session| now_ms.saturating_sub(session.used_ms) >= EVICTION_MS;
+        let idle = self.sessions.iter().filter(|(_, session)| idle(session));
+        idle.min_by_key(|(id, session)| (session.used_ms, **id))
+            .map(|(id, _)| *id)
     }
 
     fn make_room(&mut self, size: usize, now_ms: u64) -> bool {
         if self.sessions.len() < self.slots {
             return true;
         }
-        let idle = |session: &Session| now_ms.saturating_sub(session.used_ms) >= EVICTION_MS;
         let old = |session: &Session| now_ms.saturating_sub(session.created_ms) >= EVICTION_MS;
-        let victim = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| idle(session))
-            .min_by_key(|(id, session)| (session.used_ms, **id))
-            .or_else(|| {
-                self.sessions
-                    .iter()
-                    .filter(|(_, session)| old(session) && session.entries.len() < size)
-                    .min_by_key(|(id, session)| (session.entries.len(), **id))
-            })
-            .map(|(id, _)| *id);
-        victim.is_some_and(|id| self.sessions.remove(&id).is_some())
+        let victim = self.idlest(now_ms).or_else(|| {
+            self.sessions
+                .iter()
+                .filter(|(_, session)| old(session) && session.entries.len() < size)
+                .min_by_key(|(id, session)| (session.entries.len(), **id))
+                .map(|(id, _)| *id)
+        });
+        victim.is_some_and(|id| self.close(id))
+    }
+}
+
+impl FetchKey {
+    /// Bytes that it takes in a session.
+    fn bytes(&self) -> usize {
+        ENTRY + self.name.len()
     }
 }
 
@@ -275,11 +333,22 @@ fn each_once(wishes: Vec<(FetchKey, FetchWish)>) -> Vec<(FetchKey, FetchWish)> {
 }
 
 impl Session {
-    fn put(&mut self, key: FetchKey, wish: FetchWish) {
+    /// What is read, in the order of serving.
+    fn wishes(&self) -> Vec<(FetchKey, FetchWish)> {
+        let entry = |key: &FetchKey| self.entries.get(key).map(|entry| (key.clone(), entry.wish));
+        self.order.values().filter_map(entry).collect()
+    }
+
+    /// False if there is no room for it.
+    fn put(&mut self, key: FetchKey, wish: FetchWish) -> bool {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.wish = wish;
-            return;
+            return true;
         }
+        if self.bytes + key.bytes() > SESSION_MAX {
+            return false;
+        }
+        self.bytes += key.bytes();
         let place = self.next_place;
         self.next_place += 1;
         self.order.insert(place, key.clone());
@@ -291,199 +360,16 @@ impl Session {
                 sent: None,
             },
         );
+        true
     }
 
     fn forget(&mut self, key: &FetchKey) {
         if let Some(entry) = self.entries.remove(key) {
             self.order.remove(&entry.place);
+            self.bytes -= key.bytes();
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(partition: i32) -> FetchKey {
-        FetchKey {
-            topic_id: Uuid::nil(),
-            name: StrBytes::from_static_str("t"),
-            partition,
-        }
-    }
-
-    fn wish(fetch_offset: i64) -> FetchWish {
-        FetchWish {
-            fetch_offset,
-            max_bytes: 1,
-            current_leader_epoch: -1,
-            last_fetched_epoch: -1,
-        }
-    }
-
-    fn request(session_id: i32, epoch: i32, partitions: &[i32]) -> SessionRequest {
-        SessionRequest {
-            session_id,
-            epoch,
-            by_id: false,
-            wishes: partitions.iter().map(|p| (key(*p), wish(0))).collect(),
-            forgotten: Vec::new(),
-        }
-    }
-
-    fn idle(high_watermark: i64) -> Answered {
-        Answered {
-            high_watermark,
-            log_start: 0,
-            has_records: false,
-            has_error: false,
-        }
-    }
-
-    #[test]
-    fn a_sessionless_fetch_has_no_session() {
-        let mut cache = FetchSessions::new(2);
-        let plan = cache.plan(request(0, -1, &[0, 1]), 0, 7).unwrap();
-        assert_eq!(
-            (plan.session_id, plan.incremental, plan.wishes.len()),
-            (0, false, 2)
-        );
-        assert!(cache.is_empty());
-    }
-
-    #[test]
-    fn epochs_count_up_and_wrap_to_one() {
-        let mut cache = FetchSessions::new(2);
-        let id = cache.plan(request(0, 0, &[0]), 0, 7).unwrap().session_id;
-        assert_eq!(id, 7);
-        assert_eq!(
-            cache.plan(request(8, 1, &[]), 0, 0),
-            Err(SessionError::NotFound)
-        );
-        assert_eq!(
-            cache.plan(request(7, 2, &[]), 0, 0),
-            Err(SessionError::InvalidEpoch)
-        );
-        assert!(cache.plan(request(7, 1, &[]), 0, 0).unwrap().incremental);
-        assert_eq!(
-            cache.plan(request(7, 1, &[]), 0, 0),
-            Err(SessionError::InvalidEpoch)
-        );
-        cache.sessions.get_mut(&7).unwrap().epoch = i32::MAX;
-        assert!(cache.plan(request(7, i32::MAX, &[]), 0, 0).is_ok());
-        assert!(cache.plan(request(7, 1, &[]), 0, 0).is_ok());
-        assert_eq!(
-            cache.plan(request(7, -1, &[0]), 0, 0).unwrap().session_id,
-            0
-        );
-        assert!(cache.is_empty());
-    }
-
-    #[test]
-    fn a_session_keeps_one_way_of_naming() {
-        let mut cache = FetchSessions::new(2);
-        cache.plan(request(0, 0, &[0]), 0, 7).unwrap();
-        let crossed = SessionRequest {
-            by_id: true,
-            ..request(7, 1, &[])
-        };
-        assert_eq!(
-            cache.plan(crossed, 0, 0),
-            Err(SessionError::TopicIdMismatch)
-        );
-    }
-
-    #[test]
-    fn only_what_changed_is_answered_and_served_partitions_go_last() {
-        let mut cache = FetchSessions::new(2);
-        cache.plan(request(0, 0, &[0, 1, 2]), 0, 7).unwrap();
-        for partition in 0..3 {
-            assert!(
-                cache.answer(7, &key(partition), idle(5)),
-                "the first answer names all"
-            );
-        }
-        cache.plan(request(7, 1, &[]), 0, 0).unwrap();
-        assert!(!cache.answer(7, &key(0), idle(5)));
-        assert!(
-            cache.answer(7, &key(1), idle(6)),
-            "a moved high watermark is news"
-        );
-        let records = Answered {
-            has_records: true,
-            ..idle(6)
-        };
-        assert!(cache.answer(7, &key(0), records));
-        let order: Vec<i32> = cache
-            .plan(request(7, 2, &[]), 0, 0)
-            .unwrap()
-            .wishes
-            .iter()
-            .map(|(key, _)| key.partition)
-            .collect();
-        assert_eq!(order, [1, 2, 0]);
-        let failed = Answered {
-            has_error: true,
-            ..idle(6)
-        };
-        assert!(cache.answer(7, &key(2), failed));
-        assert!(
-            cache.answer(7, &key(2), idle(6)),
-            "the first answer after an error names it"
-        );
-    }
-
-    #[test]
-    fn forgotten_partitions_are_gone_and_new_offsets_are_taken() {
-        let mut cache = FetchSessions::new(2);
-        cache.plan(request(0, 0, &[0, 1]), 0, 7).unwrap();
-        let mut next = request(7, 1, &[]);
-        next.forgotten = vec![key(0)];
-        next.wishes = vec![(key(1), wish(9)), (key(4), wish(3))];
-        let plan = cache.plan(next, 0, 0).unwrap();
-        assert_eq!(plan.wishes, [(key(1), wish(9)), (key(4), wish(3))]);
-    }
-
-    #[test]
-    fn a_full_cache_gives_way_only_to_idle_or_smaller_sessions() {
-        let mut cache = FetchSessions::new(1);
-        assert_eq!(cache.plan(request(0, 0, &[0]), 0, 7).unwrap().session_id, 7);
-        assert_eq!(
-            cache
-                .plan(request(0, 0, &[0, 1]), 1_000, 8)
-                .unwrap()
-                .session_id,
-            0
-        );
-        cache.plan(request(7, 1, &[]), 119_000, 0).unwrap();
-        assert_eq!(
-            cache
-                .plan(request(0, 0, &[0]), 121_000, 8)
-                .unwrap()
-                .session_id,
-            0
-        );
-        assert_eq!(
-            cache
-                .plan(request(0, 0, &[0, 1]), 121_000, 8)
-                .unwrap()
-                .session_id,
-            8
-        );
-        assert_eq!(
-            cache
-                .plan(request(0, 0, &[0]), 300_000, 9)
-                .unwrap()
-                .session_id,
-            9
-        );
-        assert_eq!(cache.len(), 1);
-        assert_eq!(
-            FetchSessions::new(0)
-                .plan(request(0, 0, &[0]), 0, 9)
-                .unwrap()
-                .session_id,
-            0
-        );
-    }
-}
+mod tests;

@@ -1,41 +1,42 @@
 //! Cuts frames out of a socket.
 //!
 //! A frame is a 4-byte length and that many bytes. Own framing, because three things happen
-//! between the length and the body: the limit of its api is checked, its bytes are taken out of
-//! the budget that all connections share ([`ByteBudget`]), and only then memory grows, as bytes
-//! arrive. A length that is only claimed costs nothing: a frame that stops arriving gives the room
-//! that it has not filled back, and from then on takes it bit by bit, as bytes come. A frame that
-//! stays away while others wait for the room that it holds is given up.
+//! between the length and the body: the limit of its api is checked, its bytes are admitted to the
+//! budget that all connections share, and only then memory grows, as bytes arrive. A buffer of
+//! [`READ_MIN`] needs no admission, so what comes byte by byte takes nothing from others.
 //!
-//! Idle connections hold no buffer.
+//! What a buffer holds of the budget lives as long as the buffer: with the frames that were cut
+//! from it, and with the beginning of a next one that lies in it. Idle connections hold no buffer.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use store_adapter::runtime::Clock;
 use tokio::net::tcp::OwnedReadHalf;
 
-use crate::byte_budget::{ByteBudget, Permit};
+use crate::admitted::Admitted;
+use crate::request_budget::{Admission, Share, Shares};
 use crate::wire::header::{self, PEEK_LEN, Peek};
 
-/// Smallest buffer for a read.
-const READ_MIN: usize = 4 * 1024;
+/// Smallest buffer for a read; it is not counted before its first frame is complete.
+pub(crate) const READ_MIN: usize = 4 * 1024;
 /// Largest buffer for a frame that has not begun.
 const READ_AHEAD_MAX: usize = 256 * 1024;
 /// Largest buffer that is reserved for an admitted frame before its bytes have arrived. What is
 /// reserved and not received is no memory in use.
 const WHOLE_MAX: usize = 4 * 1024 * 1024;
-/// A frame must bring so many bytes, or its end, in a [`STALL_WINDOW`]. One that did not gets room
-/// for so many at a time.
-const STALL_MIN: usize = 64 * 1024;
-/// After so long without enough of it a frame has stalled.
-const STALL_WINDOW: Duration = Duration::from_secs(2);
-/// How long a frame that goes on waits for room, and how long others wait for the room of one that
-/// does not; then its connection closes.
-const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 const LENGTH_LEN: usize = 4;
+/// Bytes by which a frame that holds room must go on in [`PROGRESS_TIME`] while others wait.
+const PROGRESS: usize = 64 * 1024;
+const PROGRESS_TIME: Duration = Duration::from_secs(5);
+/// A frame that holds room is complete in this time and a second for each MiB, or makes way for
+/// others that wait: clients give up a request after 30 s (`request.timeout.ms`).
+const FRAME_TIME: Duration = Duration::from_secs(30);
+/// Bytes of a frame for which it has a second more.
+const SECOND: usize = 1 << 20;
 
 /// Why no more frames come.
 #[derive(Debug, thiserror::Error)]
@@ -54,15 +55,36 @@ pub enum FrameError {
     /// The peer closed in the middle of a frame.
     #[error("closed in the middle of a frame")]
     Truncated,
-    /// The frame stalled, gave room back, and got none again in time.
-    #[error("no room for the rest of a frame that stalled")]
-    NoRoom,
-    /// The frame stalled, and others waited for the room of what had come of it.
-    #[error("a frame stalled, and others wait for its room")]
-    Stalled,
     /// The socket failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// How the frame under way goes on, as the sweeper sees it; 0 is never.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Until when the frame has to be complete, ms of the monotonic clock; 0 unless one is under way
+    /// that holds room.
+    until_ms: AtomicU64,
+    /// When it went on by [`PROGRESS`] bytes last; 0 while it waits for room itself.
+    moved_ms: AtomicU64,
+}
+
+impl Pace {
+    /// Whether it holds room that others should rather have.
+    pub fn is_slow(&self, now: Duration) -> bool {
+        let at = |ms: &AtomicU64| Duration::from_millis(ms.load(Ordering::Relaxed));
+        let (until, moved) = (at(&self.until_ms), at(&self.moved_ms));
+        let stands = !moved.is_zero() && now.saturating_sub(moved) >= PROGRESS_TIME;
+        !until.is_zero() && (stands || now >= until)
+    }
+
+    fn set(at: &AtomicU64, time: Option<Duration>) {
+        let ms = time.map_or(0, |time| {
+            u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+        });
+        at.store(ms, Ordering::Relaxed);
+    }
 }
 
 /// A complete frame.
@@ -72,8 +94,8 @@ pub struct Frame {
     pub peek: Peek,
     /// Header and body, without the length.
     pub bytes: Bytes,
-    /// Its bytes in the budget.
-    pub permit: Permit,
+    /// What its buffer holds of the budget.
+    pub admitted: Admitted,
 }
 
 /// Reads frames from one connection.
@@ -81,28 +103,45 @@ pub struct Frame {
 pub struct FrameReader {
     half: OwnedReadHalf,
     buffer: BytesMut,
+    /// Bytes that the buffer may have: those that were admitted, or that need no admission.
+    room: usize,
+    /// Bytes of the frame under way that were admitted, and what they hold.
+    counted: usize,
+    shares: Shares,
+    /// What the buffer holds if a frame was cut from it already.
+    shared: Admitted,
     /// Bytes of the last frame with its length: the next is probably like it.
     expected: usize,
     frame_max: usize,
-    budget: ByteBudget,
+    admission: Arc<Admission>,
     clock: Arc<dyn Clock>,
+    pace: Arc<Pace>,
+    /// When the pace of the frame was noted first, and what had come when it was noted last.
+    noted: Option<(Duration, usize)>,
 }
 
 impl FrameReader {
     /// Reads from `half`; no frame may have more than `frame_max` bytes (or the limit of its api).
-    pub fn new(
+    pub(crate) fn new(
         half: OwnedReadHalf,
         frame_max: usize,
-        budget: ByteBudget,
+        admission: Arc<Admission>,
         clock: Arc<dyn Clock>,
+        pace: Arc<Pace>,
     ) -> Self {
         Self {
             half,
             buffer: BytesMut::new(),
+            room: 0,
+            counted: 0,
+            shares: Shares::new(),
+            shared: Admitted::default(),
             expected: 0,
             frame_max,
-            budget,
+            admission,
             clock,
+            pace,
+            noted: None,
         }
     }
 
@@ -113,26 +152,17 @@ impl FrameReader {
     /// If the socket failed.
     pub async fn begun(&mut self) -> io::Result<bool> {
         if self.buffer.is_empty() {
-            // The old buffer may be pinned by requests; a fresh one is made when bytes are there.
-            self.buffer = BytesMut::new();
-            return Ok(self.fill(LENGTH_LEN, usize::MAX).await? > 0);
+            return Ok(self.fill().await? > 0);
         }
         Ok(true)
     }
 
-    /// The next frame, which has begun; `None` if the peer closed before its first byte.
+    /// The next frame, which has begun.
     ///
     /// # Errors
     /// See [`FrameError`]. The connection is of no use afterwards.
-    pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        while self.buffer.len() < LENGTH_LEN {
-            if self.fill(LENGTH_LEN, usize::MAX).await? == 0 {
-                if self.buffer.is_empty() {
-                    return Ok(None);
-                }
-                return Err(FrameError::Truncated);
-            }
-        }
+    pub async fn next(&mut self) -> Result<Frame, FrameError> {
+        self.read_until(LENGTH_LEN).await?;
         let claimed = i32::from_be_bytes([
             self.buffer[0],
             self.buffer[1],
@@ -144,16 +174,36 @@ impl FrameReader {
             return Err(FrameError::Length(claimed));
         }
         let peek = self.peek(len).await?;
-        let permit = self.budget.take(len).await?;
-        let permit = self.body(LENGTH_LEN + len, permit).await?;
+        self.read_until(LENGTH_LEN + len).await?;
+        if self.noted.take().is_some() {
+            Pace::set(&self.pace.until_ms, None);
+        }
         self.expected = LENGTH_LEN + len;
+        if !self.shares.is_empty() {
+            self.shared = self.admission.admitted(std::mem::take(&mut self.shares));
+            self.counted = 0;
+        } else if !self.shared.is_some() {
+            self.shared = self.admission.admit(READ_MIN).await?;
+        }
+        Ok(self.cut(peek, len))
+    }
+
+    fn cut(&mut self, peek: Peek, len: usize) -> Frame {
         self.buffer.advance(LENGTH_LEN);
         let bytes = self.buffer.split_to(len).freeze();
-        Ok(Some(Frame {
+        self.room -= LENGTH_LEN + len;
+        let admitted = if self.buffer.is_empty() {
+            // It would pin the memory of the request; the next one gets its own.
+            self.let_go();
+            std::mem::take(&mut self.shared)
+        } else {
+            self.shared.clone()
+        };
+        Frame {
             peek,
             bytes,
-            permit,
-        }))
+            admitted,
+        }
     }
 
     /// Reads the fixed header and checks the limit of its api.
@@ -165,91 +215,58 @@ impl FrameReader {
             Ok(())
         };
         check(self.frame_max)?;
-        while self.buffer.len() < LENGTH_LEN + PEEK_LEN {
-            if self.fill(LENGTH_LEN + PEEK_LEN, usize::MAX).await? == 0 {
-                return Err(FrameError::Truncated);
-            }
-        }
+        self.read_until(LENGTH_LEN + PEEK_LEN).await?;
         let peek = header::peek(&self.buffer[LENGTH_LEN..]).ok_or(FrameError::Truncated)?;
         check(header::frame_limit(peek.key))?;
         Ok(peek)
     }
 
-    /// Reads until `end` bytes are in the buffer.
-    async fn body(&mut self, end: usize, mut permit: Permit) -> Result<Permit, FrameError> {
-        // How many bytes the permit is for.
-        let mut admitted = end;
+    /// Reads until `end` bytes are in the buffer, and no more than are admitted.
+    async fn read_until(&mut self, end: usize) -> Result<(), FrameError> {
         while self.buffer.len() < end {
-            if self.buffer.len() >= admitted {
-                admitted = end.min(self.buffer.len() + STALL_MIN);
-                permit = self.room(permit, admitted).await?;
+            // What begins behind another frame gets a buffer of its own: it pins that of the other.
+            if self.buffer.len() >= self.room || self.shared.is_some() {
+                self.grow(end).await?;
             }
-            if !self.window(admitted, end).await? {
-                permit.give_back(self.buffer.len());
-                self.goes_on(&permit).await?;
-                admitted = self.buffer.len();
-            }
-        }
-        Ok(permit)
-    }
-
-    /// Reads up to `admitted` bytes of `end`, for one stall window at most. Whether enough came.
-    async fn window(&mut self, admitted: usize, end: usize) -> Result<bool, FrameError> {
-        let start = self.buffer.len();
-        let mut timer = self.clock.sleep(STALL_WINDOW);
-        while self.buffer.len() < admitted {
-            let most = if admitted < end {
-                admitted - self.buffer.len()
-            } else {
-                usize::MAX
-            };
-            let filled = tokio::select! {
-                biased;
-                filled = self.fill(end, most) => filled?,
-                () = &mut timer => return Ok(self.buffer.len() - start >= STALL_MIN),
-            };
-            if filled == 0 {
+            self.note(end);
+            if self.fill().await? == 0 {
                 return Err(FrameError::Truncated);
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Waits for more of a frame that stalled, unless others wait for what it holds.
-    async fn goes_on(&self, permit: &Permit) -> Result<(), FrameError> {
-        if permit.is_empty() {
-            return Ok(self.half.readable().await?);
+    /// Notes the pace of a frame of `end` bytes that holds room and is not complete.
+    fn note(&mut self, end: usize) {
+        if self.shares.is_empty() && !self.shared.is_some() {
+            return;
         }
-        tokio::select! {
-            biased;
-            readable = self.half.readable() => Ok(readable?),
-            () = self.budget.contended(permit, &self.clock, ROOM_PATIENCE) => {
-                Err(FrameError::Stalled)
-            }
+        let len = self.buffer.len();
+        if self.noted.is_some_and(|(_, noted)| len < noted + PROGRESS) {
+            return;
         }
+        let now = self.clock.monotonic();
+        let began = self.noted.map_or(now, |(began, _)| began);
+        let more = Duration::from_secs((end / SECOND) as u64);
+        Pace::set(&self.pace.until_ms, Some(began + FRAME_TIME + more));
+        Pace::set(&self.pace.moved_ms, Some(now));
+        self.noted = Some((began, len));
     }
 
-    /// Room for `len` bytes of a frame that goes on. Bounded: frames that stalled hold what they
-    /// received, and if each waited for the others nothing would ever come free.
-    async fn room(&self, permit: Permit, len: usize) -> Result<Permit, FrameError> {
-        tokio::select! {
-            biased;
-            room = self.budget.grow(permit, len) => Ok(room?),
-            () = self.clock.sleep(ROOM_PATIENCE) => Err(FrameError::NoRoom),
-        }
-    }
-
-    /// Reads once, at most `most` bytes, with room up to `end` bytes where that many may be
-    /// reserved. 0 is the end of the stream. May be dropped: nothing is lost.
-    async fn fill(&mut self, end: usize, most: usize) -> io::Result<usize> {
+    /// Reads once, up to what is admitted. 0 is the end of the stream. May be dropped: nothing is
+    /// lost.
+    async fn fill(&mut self) -> io::Result<usize> {
         loop {
             self.half.readable().await?;
-            self.make_room(end);
-            match self.half.try_read_buf(&mut (&mut self.buffer).limit(most)) {
+            if self.room == 0 {
+                self.read_ahead();
+            }
+            let left = self.room.saturating_sub(self.buffer.len());
+            match self.half.try_read_buf(&mut (&mut self.buffer).limit(left)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // Readiness is a hint. An idle connection must not hold the room made for it.
                     if self.buffer.is_empty() {
-                        self.buffer = BytesMut::new();
+                        self.let_go();
                     }
                 }
                 done => return done,
@@ -257,24 +274,62 @@ impl FrameReader {
         }
     }
 
-    /// Makes room for what is expected now: exactly the frame, or as much again as has arrived.
-    fn make_room(&mut self, end: usize) {
-        let len = self.buffer.len();
-        let capacity = self.buffer.capacity();
-        if capacity > len && capacity >= end.min(WHOLE_MAX) {
-            return;
+    /// A buffer for a frame that has not begun: for all of one like the last, if there is room
+    /// for it. A large one gets its own buffer once its length is known: little is read before, as
+    /// all of that is copied.
+    fn read_ahead(&mut self) {
+        let wanted = self.expected;
+        self.room = READ_MIN;
+        if (READ_MIN + 1..=READ_AHEAD_MAX).contains(&wanted)
+            && let Some(share) = self.admission.budget.try_take(wanted, wanted)
+        {
+            self.shares.push(share.permit);
+            self.counted = wanted;
+            self.room = wanted;
         }
-        let target = match len {
-            // A large one gets its own buffer once its length is known: little is read before, as
-            // all of that is copied.
-            0 if self.expected > READ_AHEAD_MAX => READ_MIN,
-            0 if end <= LENGTH_LEN + PEEK_LEN => self.expected.max(READ_MIN),
-            // Once: what grows step by step is copied, and held twice meanwhile.
-            _ if len >= WHOLE_MAX => end,
-            _ => end.max(READ_MIN).min(WHOLE_MAX),
+        self.buffer = BytesMut::with_capacity(self.room);
+    }
+
+    /// Gives the empty buffer away.
+    fn let_go(&mut self) {
+        self.buffer = BytesMut::new();
+        self.shares.clear();
+        self.counted = 0;
+        self.room = 0;
+    }
+
+    /// Makes room for a frame of `end` bytes, or for more of it, in a buffer of its own.
+    async fn grow(&mut self, end: usize) -> io::Result<()> {
+        let len = self.buffer.len();
+        if end > READ_MIN && self.counted <= len {
+            // While it waits it is not to blame for not going on.
+            self.note(end);
+            let budget = &self.admission.budget;
+            let step = budget.step(end, len, self.expected);
+            let missing = step - self.counted;
+            let Share { permit, whole } = if let Some(share) = budget.try_take(end, missing) {
+                share
+            } else {
+                Pace::set(&self.pace.moved_ms, None);
+                let share = budget.take(end, missing).await?;
+                Pace::set(&self.pace.moved_ms, Some(self.clock.monotonic()));
+                share
+            };
+            self.shares.push(permit);
+            self.counted = if whole { end } else { step };
+        }
+        let target = end.max(READ_MIN).min(WHOLE_MAX.max(2 * len));
+        if self.shared.is_some() || self.buffer.capacity() < target {
+            let mut larger = BytesMut::with_capacity(target);
+            larger.extend_from_slice(&self.buffer);
+            self.buffer = larger;
+            self.shared = Admitted::default();
+        }
+        self.room = if self.counted == 0 {
+            READ_MIN
+        } else {
+            self.counted.min(target)
         };
-        let mut larger = BytesMut::with_capacity(target);
-        larger.extend_from_slice(&self.buffer);
-        self.buffer = larger;
+        Ok(())
     }
 }

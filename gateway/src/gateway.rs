@@ -22,10 +22,10 @@ use crate::admin::{self, Health, HealthParts};
 use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
 use crate::broker::{Advertised, Broker, NoPeers};
-use crate::byte_budget::ByteBudget;
 use crate::config::{Config, ConfigError, ListenerConfig, Origin, Settings};
 use crate::connection::Shared;
 use crate::metrics::{Metrics, Sources};
+use crate::request_budget::ByteBudget;
 use crate::server::{Listener, Server};
 use crate::stack;
 use crate::starting::Starting;
@@ -202,17 +202,7 @@ impl Gateway {
             token: config.admin_token.as_ref(),
         };
         let running = boot(&starting, &config, &outside, listeners, &journal).await?;
-        let metrics = Arc::new(Metrics::new(&Sources {
-            durability: config.durability(),
-            store: config.store.label(),
-            produce_classified: Arc::clone(running.broker.produce_classified()),
-            offsets: Arc::clone(running.broker.offsets().counters()),
-            history: Arc::clone(running.history.counters()),
-            syncs: Arc::clone(space.syncs()),
-            store_refusals: Arc::clone(running.broker.store_refusals()),
-            compactions: Arc::clone(running.broker.compactions()),
-            journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
-        }));
+        let metrics = Arc::new(Metrics::new(&sources(&config, &running, &space, &journal)));
         let shared = Shared {
             clock: Arc::clone(&env.clock),
             metrics: Arc::clone(&metrics),
@@ -319,6 +309,26 @@ impl ApiService for Service {
     }
 }
 
+/// What metrics are made of.
+fn sources(
+    config: &Config,
+    running: &Running,
+    space: &SpaceWatch,
+    journal: &Arc<JournalCounters>,
+) -> Sources {
+    Sources {
+        durability: config.durability(),
+        store: config.store.label(),
+        produce_classified: Arc::clone(running.broker.produce_classified()),
+        offsets: Arc::clone(running.broker.offsets().counters()),
+        history: Arc::clone(running.history.counters()),
+        syncs: Arc::clone(space.syncs()),
+        store_refusals: Arc::clone(running.broker.store_refusals()),
+        compactions: Arc::clone(running.broker.compactions()),
+        journal: (config.store == StoreKind::Sled).then(|| Arc::clone(journal)),
+    }
+}
+
 /// What the admin surface shows and does.
 fn admin_parts(
     env: &Env,
@@ -415,8 +425,10 @@ async fn boot(
         store: config.store.clone(),
         flush: config.flush,
         journal_segment_bytes: config.journal_segment_bytes,
-        // A batch counts in the queue at most about five times what its request does in the budget.
-        journal_queue_bytes: config.queued_bytes.saturating_mul(5) + config.frame_max,
+        // A batch counts in the queue at most about five times what its request has; requests have
+        // at most the budget, a quarter more, and one frame.
+        journal_queue_bytes: (config.queued_bytes.saturating_mul(2) + config.frame_max)
+            .saturating_mul(5),
         listeners,
         broker: config.broker.clone(),
         journal_counters: Arc::clone(journal),

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::ConnectionContext;
-use crate::connection::{self, Activity, Eviction, Shared};
+use crate::connection::{self, Activity, Contended, Eviction, Shared};
 use crate::stack::Stack;
 use crate::verifying::Verifying;
 
@@ -303,7 +303,10 @@ async fn sweep(shared: Arc<ServerShared>) {
             () = shared.env.clock.sleep(SWEEP_INTERVAL) => {}
         }
         let now = shared.env.clock.monotonic();
-        let contended = shared.connection.answers.is_contended();
+        let contended = Contended {
+            answers: shared.connection.answers.is_contended(),
+            requests: shared.connection.budget.is_contended(),
+        };
         let (idle, stuck) = (shared.limits.idle, shared.limits.write_stall);
         let activities: Vec<_> = {
             let open = shared.open.lock();
@@ -321,6 +324,10 @@ async fn sweep(shared: Arc<ServerShared>) {
                 }
                 Some(Eviction::Hoarding) => {
                     let why = "answers are not read, and others wait for their room";
+                    tracing::info!(conn, "connection closed: {why}");
+                }
+                Some(Eviction::Dribbling) => {
+                    let why = "a frame stalled, and others wait for its room";
                     tracing::info!(conn, "connection closed: {why}");
                 }
             }

@@ -57,11 +57,13 @@ pub enum Fault {
     OwedNotShown,
     /// Compaction keeps what it should leave out, and leaves out the newest record of a key.
     NewestNotKept,
+    /// A read that a trim has overtaken is answered without the aborted transactions below.
+    AbortedTrimmed,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 26] = [
+    pub const ALL: [Fault; 27] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -88,6 +90,7 @@ impl Fault {
         Fault::UnreadShown,
         Fault::OwedNotShown,
         Fault::NewestNotKept,
+        Fault::AbortedTrimmed,
     ];
 }
 

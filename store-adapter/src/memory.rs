@@ -249,10 +249,16 @@ impl MemoryStore {
         Ok(taken)
     }
 
-    fn find(&self, id: LogId, timestamp_ms: i64) -> Result<Option<StoredBatch>, StoreError> {
+    fn find(
+        &self,
+        id: LogId,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> Result<Option<StoredBatch>, StoreError> {
         let shared = self.shared.lock();
         let log = self.log(&shared, id)?;
-        let found = log.batches.iter().find(|batch| {
+        let first = log.batches.partition_point(|b| b.last_offset < from);
+        let found = log.batches.range(first..).find(|batch| {
             BatchHeader::read(&batch.bytes).is_ok_and(|header| header.reaches(timestamp_ms))
         });
         Ok(found.cloned())
@@ -439,8 +445,13 @@ impl LogStore for MemoryStore {
         ready(self.read_log(id, from, max_bytes, upto, true))
     }
 
-    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
-        ready(self.find(id, timestamp_ms))
+    fn find_time(
+        &self,
+        id: LogId,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> StoreFuture<'_, Option<StoredBatch>> {
+        ready(self.find(id, from, timestamp_ms))
     }
 
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {

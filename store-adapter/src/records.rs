@@ -201,39 +201,82 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Offset and timestamp of the first record at or after `timestamp_ms`, in a batch as it is
-/// stored; `None` if there is none.
+/// Offset and timestamp of the first record from offset `from` on whose timestamp is at least
+/// `timestamp_ms`, in a batch as it is stored; `None` if there is none.
 ///
 /// Of a compressed batch that can't be unpacked only the first record's and the largest timestamp
-/// are known: if the record lies behind the first, the answer is the batch's first offset, which
-/// is not past it.
-pub fn first_at_or_after(batch: &Bytes, timestamp_ms: i64) -> Option<(i64, i64)> {
+/// are known: if the record lies behind the first, the answer is the batch's first offset, or
+/// `from`, which is not past it.
+pub fn first_at_or_after(batch: &Bytes, timestamp_ms: i64, from: i64) -> Option<(i64, i64)> {
     let header = BatchHeader::read(batch).ok()?;
     if header.max_timestamp < timestamp_ms && header.compression() != 0 {
         return None;
     }
-    if header.is_log_append_time() {
-        // Every record has it.
-        let fits = header.max_timestamp >= timestamp_ms;
-        return fits.then_some((header.base_offset, header.max_timestamp));
+    let reaches = |(_, timestamp): &(i64, i64)| *timestamp >= timestamp_ms;
+    if let Some(known) = all_alike(&header, from) {
+        return known.filter(reaches);
     }
-    let Ok(records) = unpack(&header, &batch.slice(HEADER_LEN..), UNPACKED_MAX) else {
-        let first_fits = header.base_timestamp >= timestamp_ms;
+    let Some(records) = unpacked(&header, batch) else {
+        let first_fits = header.base_timestamp >= timestamp_ms && from <= header.base_offset;
         let timestamp = if first_fits {
             header.base_timestamp
         } else {
             header.max_timestamp
         };
-        return Some((header.base_offset, timestamp));
+        return Some((header.base_offset.max(from), timestamp));
     };
-    let records = Records::unpacked(&header, &records).ok()?;
-    let found = records
-        .map_while(Result::ok)
-        .find(|record| record.timestamp >= timestamp_ms)?;
-    let offset = header
+    let mut places = places(&header, &records, from)?;
+    places.find(reaches)
+}
+
+/// Offset and timestamp of the first record from offset `from` on that has the largest timestamp
+/// of those, in a batch as it is stored; `None` if there is none. A compressed batch that can't be
+/// unpacked is taken at its word.
+pub fn first_of_largest(batch: &Bytes, from: i64) -> Option<(i64, i64)> {
+    let header = BatchHeader::read(batch).ok()?;
+    if let Some(known) = all_alike(&header, from) {
+        return known;
+    }
+    let Some(records) = unpacked(&header, batch) else {
+        return Some((header.base_offset.max(from), header.max_timestamp));
+    };
+    let places = places(&header, &records, from)?;
+    places.reduce(|best, place| if place.1 > best.1 { place } else { best })
+}
+
+/// Where every record has the same timestamp, the first from `from` on, if there is one.
+#[allow(
+    clippy::option_option,
+    reason = "whether they are alike, and whether there is one"
+)]
+fn all_alike(header: &BatchHeader, from: i64) -> Option<Option<(i64, i64)>> {
+    let last = header
         .base_offset
-        .saturating_add(i64::from(found.offset_delta));
-    Some((offset, found.timestamp))
+        .saturating_add(header.last_offset_delta.into());
+    let place = (header.base_offset.max(from), header.max_timestamp);
+    header
+        .is_log_append_time()
+        .then(|| (from <= last).then_some(place))
+}
+
+fn unpacked(header: &BatchHeader, batch: &Bytes) -> Option<Bytes> {
+    unpack(header, &batch.slice(HEADER_LEN..), UNPACKED_MAX).ok()
+}
+
+/// Offsets and timestamps of the records from `from` on.
+fn places<'a>(
+    header: &BatchHeader,
+    records: &'a [u8],
+    from: i64,
+) -> Option<impl Iterator<Item = (i64, i64)> + use<'a>> {
+    let base = header.base_offset;
+    let records = Records::unpacked(header, records).ok()?;
+    let place = move |record: Record<'_>| {
+        let offset = base.saturating_add(record.offset_delta.into());
+        (offset, record.timestamp)
+    };
+    let all = records.map_while(Result::ok).map(place);
+    Some(all.filter(move |(offset, _)| *offset >= from))
 }
 
 /// A zigzag varint of 64 bits, which those of 32 are too.

@@ -383,9 +383,15 @@ pub trait LogStore: Send + Sync + Debug + 'static {
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>>;
 
-    /// The first batch, in offset order, whose largest timestamp is at least `timestamp_ms`;
-    /// `None` when there is none below the durable end.
-    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>>;
+    /// The first batch, in offset order, that does not end before `from` and whose largest
+    /// timestamp is at least `timestamp_ms`; `None` when there is none below the durable end.
+    /// `from` may lie outside the log.
+    fn find_time(
+        &self,
+        id: LogId,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> StoreFuture<'_, Option<StoredBatch>>;
 
     /// How the log lies: the pieces from the one that holds `from` on, in order, until they have
     /// `min_bytes` bytes or the log ends. Empty when `from` is the end.

@@ -321,8 +321,13 @@ impl LogStore for StrictStore {
         self.shared.memory.read(id, from, max_bytes, upto)
     }
 
-    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
-        self.shared.memory.find_time(id, timestamp_ms)
+    fn find_time(
+        &self,
+        id: LogId,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> StoreFuture<'_, Option<StoredBatch>> {
+        self.shared.memory.find_time(id, from, timestamp_ms)
     }
 
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {

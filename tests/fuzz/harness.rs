@@ -88,7 +88,7 @@ pub(crate) fn blob(blob: &[u8]) {
 
 /// A batch as it is read from a log, its CRC trusted: header, records, marker, search by time.
 pub(crate) fn records(batch: &[u8]) {
-    first_at_or_after(&Bytes::copy_from_slice(batch), 0);
+    first_at_or_after(&Bytes::copy_from_slice(batch), 0, 0);
     EndTxnMarker::read(batch);
     let Ok(header) = BatchHeader::read(batch) else {
         return;

@@ -20,8 +20,8 @@ use store_adapter::volume::SpaceWatch;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Broker, Condition};
-use crate::byte_budget::ByteBudget;
 use crate::metrics::Metrics;
+use crate::request_budget::ByteBudget;
 
 pub(crate) use transactions::Transactions;
 

@@ -26,7 +26,7 @@ use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
 use store_adapter::volume::Volume;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{Catalogue, CatalogueTopic};
@@ -42,7 +42,7 @@ use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
 use crate::metrics::{Compactions, ProduceClassified, StoreRefusals};
-use crate::partition::{Lane, PartitionDeps, SnapshotFiles};
+use crate::partition::{Lane, PartitionDeps, SnapshotFiles, UNPACKING_MAX};
 
 /// What of the configuration the broker's services use.
 #[derive(Debug, Clone)]
@@ -159,6 +159,8 @@ pub struct Broker {
     compactions: Arc<Compactions>,
     /// Told when something closed that may be opened again.
     repair: Arc<Notify>,
+    /// Bounds what is unpacked at a time.
+    unpacking: Arc<Semaphore>,
 }
 
 impl Broker {
@@ -198,6 +200,7 @@ impl Broker {
             refusals: Arc::default(),
             compactions: Arc::default(),
             repair: Arc::default(),
+            unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
         });
         broker.host_catalogue().await;
         broker.start_following();
@@ -369,6 +372,7 @@ impl Broker {
             classified: self.classified.clone(),
             refusals: self.refusals.clone(),
             repair: self.repair.clone(),
+            unpacking: self.unpacking.clone(),
         }
     }
 }

@@ -339,9 +339,11 @@ const KEYS: &[Key] = &[
             max: 1 << 40,
         },
         "50331648",
-        "Bytes of requests in memory, over all connections; beyond it, connections are not read. \
-         A request of more than half of it counts as half, and there is one such request at a time. \
-         -1 is the default here: there is always a limit. (Kafka's default is none.)",
+        "Bytes of requests in memory, over all connections; beyond it, connections are not read, \
+         but for one frame at a time and a request of up to 4 KiB of each. A quarter is for \
+         requests of up to 64 KiB. While others wait for room, a connection is closed whose \
+         request does not bring 64 KiB in 5 s, or all of it in 30 s and a second for each MiB. -1 \
+         is the default here: there is always a limit. (Kafka's default is none.)",
     ),
     used(
         "queued.max.response.bytes",
@@ -374,9 +376,13 @@ const KEYS: &[Key] = &[
     ),
     used(
         "connections.max.idle.ms",
-        MILLIS,
+        Kind::Int {
+            min: -1,
+            max: i64::MAX,
+        },
         "600000",
-        "A connection that is owed no answer is closed when nothing happened on it for so long.",
+        "A connection that is owed no answer is closed when nothing happened on it for so long; -1 \
+         is never.",
     ),
     used(
         "connections.write.stall.ms",

@@ -125,7 +125,7 @@ impl Config {
             limits: Limits {
                 connections: settings.number("max.connections")?,
                 connections_per_ip: settings.number("max.connections.per.ip")?,
-                idle: millis("connections.max.idle.ms")?,
+                idle: never(settings, "connections.max.idle.ms")?,
                 write_stall: millis("connections.write.stall.ms")?,
             },
             frame_max: settings.number("socket.request.max.bytes")?,
@@ -219,6 +219,12 @@ fn broker(settings: &Settings, log_dir: String) -> Result<BrokerConfig, ConfigEr
         txn_poll_interval: interval(settings, "transaction.poll.interval.ms")?,
         groups: groups(settings)?,
     })
+}
+
+/// Milliseconds of which -1 is for ever.
+fn never(settings: &Settings, key: &str) -> Result<Duration, ConfigError> {
+    let ms = settings.number::<i64>(key)?;
+    Ok(u64::try_from(ms).map_or(Duration::MAX, Duration::from_millis))
 }
 
 fn interval(settings: &Settings, key: &str) -> Result<Duration, ConfigError> {

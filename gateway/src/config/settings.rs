@@ -20,6 +20,21 @@ pub enum Origin {
     Library,
 }
 
+impl Origin {
+    /// Whether neither of the two has precedence over the other.
+    fn is_beside(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File(a, _), Self::File(b, _)) => a == b,
+            (Self::Environment(a), Self::Environment(b)) => {
+                a.starts_with("KAFKA_") == b.starts_with("KAFKA_")
+            }
+            (Self::Flag(a), Self::Flag(b)) => a == b,
+            (Self::Library, Self::Library) => true,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -115,6 +130,10 @@ pub enum ConfigError {
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     given: BTreeMap<&'static str, Setting>,
+    /// By which of its names a key was given.
+    named: BTreeMap<&'static str, String>,
+    /// Two names of a key that say different things in one place.
+    conflicts: Vec<ConfigError>,
     unused: Vec<Unused>,
     warnings: Vec<String>,
 }
@@ -126,9 +145,27 @@ impl Settings {
         match keys::find(name) {
             Some(key) if keys::ignored_because(name).is_none() => {
                 let value = value.trim().to_owned();
+                self.note_conflict(key, name, &value, &origin);
+                self.named.insert(key.name, name.to_owned());
                 self.given.insert(key.name, Setting { value, origin });
             }
             _ => self.warn(name, &origin),
+        }
+    }
+
+    /// Kafka refuses `node.id` beside another `broker.id`; which of two is meant nobody can tell.
+    fn note_conflict(&mut self, key: &Key, name: &str, value: &str, origin: &Origin) {
+        let (Some(before), Some(named)) = (self.given.get(key.name), self.named.get(key.name))
+        else {
+            return;
+        };
+        if named != name && before.value != value && before.origin.is_beside(origin) {
+            self.conflicts.push(ConfigError::Value {
+                key: name.to_owned(),
+                value: value.to_owned(),
+                origin: origin.clone(),
+                allowed: format!("{:?}, as {named} says ({})", before.value, before.origin),
+            });
         }
     }
 
@@ -184,7 +221,8 @@ impl Settings {
     /// Every value that its row does not allow.
     pub fn wrong(&self) -> impl Iterator<Item = ConfigError> {
         let given = self.given.iter();
-        given.filter_map(|(name, setting)| check(keys::find(name)?, setting).err())
+        let wrong = given.filter_map(|(name, setting)| check(keys::find(name)?, setting).err());
+        wrong.chain(self.conflicts.iter().cloned())
     }
 
     /// A number, within the limits of its row and of `T`.

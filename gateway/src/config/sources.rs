@@ -81,7 +81,7 @@ pub fn read_file(settings: &mut Settings, path: &Path, form: FileForm) -> Result
 }
 
 /// Adds the settings of the environment: `KAFKA_*` by the mapping of Kafka's image, and
-/// `FENCEPOST_*` by the same one, which wins.
+/// `FENCEPOST_*`, which wins, with `__` between section and key, or as in the image.
 pub fn read_environment(
     settings: &mut Settings,
     variables: impl IntoIterator<Item = (String, String)>,
@@ -95,11 +95,12 @@ pub fn read_environment(
                 continue;
             };
             if !IMAGE_VARIABLES.contains(&name.as_str()) {
-                settings.set(
-                    &key_of_variable(rest),
-                    value,
-                    Origin::Environment(name.clone()),
-                );
+                let key = match prefix {
+                    // No key of ours has an underscore.
+                    "FENCEPOST_" => key_of_variable(rest).replace('_', "."),
+                    _ => key_of_variable(rest),
+                };
+                settings.set(&key, value, Origin::Environment(name.clone()));
             }
         }
     }
@@ -280,5 +281,29 @@ mod tests {
         ] {
             assert_eq!(key_of_variable(variable), key);
         }
+    }
+
+    #[test]
+    fn our_own_variables_may_name_sections() {
+        let mut settings = Settings::default();
+        let variables = [
+            ("FENCEPOST_LOG__DIRS", "/d"),
+            ("FENCEPOST_ADMIN_LISTEN", "127.0.0.1:0"),
+            ("FENCEPOST_FLUSH__POLICY", "os"),
+            ("KAFKA_NUM__PARTITIONS", "3"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        read_environment(&mut settings, variables);
+        assert_eq!(settings.get("log.dirs").value, "/d");
+        assert_eq!(settings.get("admin.listen").value, "127.0.0.1:0");
+        assert_eq!(settings.get("flush.policy").value, "os");
+        assert!(
+            settings.given("num.partitions").is_none(),
+            "Kafka's image means num_partitions"
+        );
+        assert_eq!(settings.unused().len(), 1);
+        let names = super::super::keys::all()
+            .flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied()));
+        assert!(names.into_iter().all(|name| !name.contains('_')));
     }
 }

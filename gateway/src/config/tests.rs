@@ -393,3 +393,33 @@ fn the_configuration_page_is_current() {
         path.display()
     );
 }
+
+#[test]
+fn two_names_of_a_key_must_agree_where_they_stand_beside_each_other() {
+    let error = config(&[("node.id", "1"), ("broker.id", "0")]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "broker.id = \"0\" (library): allowed is \"1\", as node.id says (library)"
+    );
+    assert!(config(&[("log.dir", "/a"), ("log.dirs", "/b")]).is_err());
+    let agreed = config(&[("node.id", "1"), ("broker.id", "1")]).unwrap();
+    assert_eq!(agreed.broker_id, BrokerId(1));
+    // A later layer wins, by whatever name.
+    let mut settings = settings(&[("node.id", "1")]);
+    settings.set("broker.id", "2", Origin::Flag("--broker-id"));
+    assert_eq!(Config::new(&settings).unwrap().broker_id, BrokerId(2));
+}
+
+#[test]
+fn a_volume_has_fifty_slots() {
+    let key = "transaction.state.log.num.partitions";
+    assert!(config(&[(key, "50")]).unwrap().warnings.is_empty());
+    let error = config(&[(key, "10")]).unwrap_err().to_string();
+    assert_eq!(error, format!("{key} = \"10\" (library): allowed is 50"));
+}
+
+#[test]
+fn connections_may_be_idle_for_ever() {
+    let config = config(&[("connections.max.idle.ms", "-1")]).unwrap();
+    assert_eq!(config.limits.idle, Duration::MAX);
+}

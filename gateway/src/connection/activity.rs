@@ -1,13 +1,18 @@
 //! What the sweeper knows of a connection, and when it ends one.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::frame::Pace;
+
 /// Bytes by which answers must go on in [`PROGRESS_TIME`] while others wait for room.
 pub(super) const PROGRESS: usize = 64 * 1024;
 const PROGRESS_TIME: Duration = Duration::from_secs(5);
+/// Bytes of requests whose answers are not taken, from which on others that wait go first.
+const HOLDS_MIN: usize = 64 * 1024;
 
 /// What the sweeper sees of a connection.
 #[derive(Debug)]
@@ -20,6 +25,10 @@ pub struct Activity {
     slow_since_ms: AtomicU64,
     /// Answers that are owed.
     pub(super) owed: AtomicUsize,
+    /// Bytes of requests that stay counted until those are written.
+    pub(super) holds: AtomicUsize,
+    /// The frame under way.
+    pub(super) pace: Arc<Pace>,
     /// No request will come any more.
     pub(super) read_ended: AtomicBool,
     /// Ends the connection at once.
@@ -35,6 +44,17 @@ pub enum Eviction {
     Stuck,
     /// The peer takes its answers too slowly while others wait for the room that they hold.
     Hoarding,
+    /// A request comes too slowly while others wait for the room that it holds.
+    Dribbling,
+}
+
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Contended {
+    /// Room for answers.
+    pub answers: bool,
+    /// Room for requests.
+    pub requests: bool,
 }
 
 impl Activity {
@@ -45,29 +65,35 @@ impl Activity {
             blocked_since_ms: AtomicU64::new(0),
             slow_since_ms: AtomicU64::new(0),
             owed: AtomicUsize::new(0),
+            holds: AtomicUsize::new(0),
+            pace: Arc::default(),
             read_ended: AtomicBool::new(false),
             kill,
         }
     }
 
     /// Ends the connection if it is idle or stuck. One that is owed an answer is not idle, unless
-    /// its client has closed. `contended`: whether answers wait for room.
+    /// its client has closed. `contended`: who holds room and does not go on makes way.
     pub fn sweep(
         &self,
         now: Duration,
         idle: Duration,
         stuck: Duration,
-        contended: bool,
+        contended: Contended,
     ) -> Option<Eviction> {
         let since = |at: &AtomicU64| ms(now).saturating_sub(at.load(Ordering::Relaxed));
         let blocked = self.blocked_since_ms.load(Ordering::Relaxed) != 0;
-        let slow = contended && self.slow_since_ms.load(Ordering::Relaxed) != 0;
+        let holds = self.holds.load(Ordering::Relaxed) >= HOLDS_MIN;
+        let wanted = contended.answers || contended.requests && holds;
+        let slow = wanted && self.slow_since_ms.load(Ordering::Relaxed) != 0;
         let waits = self.owed.load(Ordering::Relaxed) > 0;
         let waits = waits && !self.read_ended.load(Ordering::Relaxed);
         let eviction = if blocked && since(&self.blocked_since_ms) >= ms(stuck) {
             Eviction::Stuck
         } else if slow && since(&self.slow_since_ms) >= ms(PROGRESS_TIME) {
             Eviction::Hoarding
+        } else if contended.requests && self.pace.is_slow(now) {
+            Eviction::Dribbling
         } else if !waits && since(&self.last_ms) >= ms(idle) {
             Eviction::Idle
         } else {

@@ -17,6 +17,8 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
 use uuid::Uuid;
 
+use super::text;
+use crate::admitted::Admitted;
 use crate::answer_budget::{AnswerBudget, AnswerRoom};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
@@ -26,6 +28,9 @@ use crate::fetch_session::{
 };
 use crate::partition::{EpochEnd, Isolation, Partition};
 use crate::wire::fetch::{FetchPartitionReply, FetchReply, FetchTopicReply};
+
+/// Partitions of a request that keeps little while it waits: some 20 KiB.
+const FEW: usize = 64;
 
 /// What holds for the whole request.
 #[derive(Debug, Clone, Copy)]
@@ -47,10 +52,10 @@ struct Target {
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    request: FetchRequest,
+    request: &FetchRequest,
 ) -> Staged<ApiResponse> {
     let by_id = context.version >= 13;
-    let limits = limits(broker, &request);
+    let limits = limits(broker, request);
     let session = session_request(request, by_id);
     let now = broker.env().clock.monotonic();
     let random = broker.env().random.next_u64();
@@ -60,16 +65,29 @@ pub(crate) fn handle(
         Ok(plan) => plan,
         Err(error) => return Staged::Now(refused(error)),
     };
+    // Nothing of the request is kept. One that waits for little keeps its place in memory instead
+    // of what it has of the budget; others make way when that is wanted.
+    let few = plan.wishes.len() <= FEW;
+    let parked = few.then(|| context.admitted.parked()).flatten();
+    let is_parked = parked.is_some();
+    let held = parked.unwrap_or_else(|| context.admitted.clone());
     let broker = broker.clone();
-    Staged::Later(Box::pin(async move {
+    let answer = Box::pin(async move {
         let session_id = plan.session_id;
         let incremental = plan.incremental;
         let targets = targets(&broker, plan, by_id);
-        let look = poll(&broker, &targets, limits).await;
+        let wanted = (!is_parked).then_some(&held);
+        let look = poll(&broker, &targets, limits, wanted).await;
         let mut reply = assemble(&broker, session_id, incremental, targets, look.replies);
         reply.room = look.room;
+        drop(held);
         ApiResponse::Fetch(Box::new(reply))
-    }))
+    });
+    if is_parked {
+        Staged::Parked(answer)
+    } else {
+        Staged::Later(answer)
+    }
 }
 
 fn limits(broker: &Broker, request: &FetchRequest) -> Limits {
@@ -83,13 +101,16 @@ fn limits(broker: &Broker, request: &FetchRequest) -> Limits {
     }
 }
 
-fn session_request(request: FetchRequest, by_id: bool) -> SessionRequest {
+fn session_request(request: &FetchRequest, by_id: bool) -> SessionRequest {
+    let topic_id = |id: Uuid| if by_id { id } else { Uuid::nil() };
     let mut wishes = Vec::new();
-    for topic in request.topics {
-        for partition in topic.partitions {
+    for topic in &request.topics {
+        // Copied: sessions outlive the request, and must not hold its frame.
+        let name = text(&topic.topic);
+        for partition in &topic.partitions {
             let key = FetchKey {
-                topic_id: if by_id { topic.topic_id } else { Uuid::nil() },
-                name: topic.topic.0.clone(),
+                topic_id: topic_id(topic.topic_id),
+                name: name.clone(),
                 partition: partition.partition,
             };
             let wish = FetchWish {
@@ -102,14 +123,12 @@ fn session_request(request: FetchRequest, by_id: bool) -> SessionRequest {
         }
     }
     let mut forgotten = Vec::new();
-    for topic in request.forgotten_topics_data {
-        for partition in topic.partitions {
-            forgotten.push(FetchKey {
-                topic_id: if by_id { topic.topic_id } else { Uuid::nil() },
-                name: topic.topic.0.clone(),
-                partition,
-            });
-        }
+    for topic in &request.forgotten_topics_data {
+        forgotten.extend(topic.partitions.iter().map(|partition| FetchKey {
+            topic_id: topic_id(topic.topic_id),
+            name: topic.topic.0.clone(),
+            partition: *partition,
+        }));
     }
     SessionRequest {
         session_id: request.session_id,
@@ -176,7 +195,12 @@ struct Look {
 
 /// Reads, and while there is too little and no error, waits for more. Nothing is held meanwhile:
 /// what there is when the time has passed is read again.
-async fn poll(broker: &Broker, targets: &[Target], limits: Limits) -> Look {
+async fn poll(
+    broker: &Broker,
+    targets: &[Target],
+    limits: Limits,
+    held: Option<&Admitted>,
+) -> Look {
     let mut deadline = broker.env().clock.sleep(limits.max_wait);
     let mut last = limits.max_wait.is_zero();
     let mut least = 0;
@@ -202,12 +226,21 @@ async fn poll(broker: &Broker, targets: &[Target], limits: Limits) -> Look {
         let changed = select_all(watches.iter_mut().map(|watch| Box::pin(watch.changed())));
         tokio::select! {
             biased;
-            // The broker stops, or the time has passed: answer with what there is.
+            // The broker stops, the time has passed, or others wait for what the request holds:
+            // answer with what there is.
             () = broker.stopping() => last = true,
             () = &mut deadline => last = true,
+            () = wanted(held) => last = true,
             _ = changed => {}
             () = broker.answers().released(&mut released), if starved => {}
         }
+    }
+}
+
+async fn wanted(held: Option<&Admitted>) {
+    match held {
+        Some(held) => held.wanted().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -219,7 +252,7 @@ async fn look(
     least: usize,
 ) -> Look {
     let mut starved = None;
-    let wanted = wanted(targets, limits);
+    let wanted = wanted_bytes(targets, limits);
     if let Some(wanted) = wanted {
         starved = Some(least);
         if let Some(mut room) = answers.take(wanted, least) {
@@ -250,7 +283,7 @@ async fn look(
 }
 
 /// Bytes that the records of an answer may have, going by the limits; `None` without any.
-fn wanted(targets: &[Target], limits: Limits) -> Option<usize> {
+fn wanted_bytes(targets: &[Target], limits: Limits) -> Option<usize> {
     let readable = targets.iter().filter(|target| {
         let led = target.partition.as_ref().ok();
         led.is_some_and(|led| target.wish.fetch_offset < led.readable_end(limits.isolation))

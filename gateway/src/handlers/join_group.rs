@@ -33,7 +33,7 @@ pub(crate) fn handle(
         Reply::Now(reply) => Staged::Now(answer(version, reply)),
         Reply::Later(reply) => {
             let member_id = shared_text(&request.member_id);
-            Staged::Later(Box::pin(async move {
+            Staged::Parked(Box::pin(async move {
                 let reply = reply.await.unwrap_or_else(|_| {
                     let error = GroupError::NotCoordinator;
                     Err(JoinRefused { error, member_id })

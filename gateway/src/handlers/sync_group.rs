@@ -42,7 +42,7 @@ pub(crate) fn handle(
     };
     match broker.groups().sync(&request.group_id, sync) {
         Reply::Now(reply) => Staged::Now(answer(reply)),
-        Reply::Later(reply) => Staged::Later(Box::pin(async move {
+        Reply::Later(reply) => Staged::Parked(Box::pin(async move {
             answer(reply.await.unwrap_or(Err(GroupError::NotCoordinator)))
         })),
     }

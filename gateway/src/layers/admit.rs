@@ -1,5 +1,6 @@
 //! Carries the bytes that the reader admitted: they stay counted until the answer is written, and
-//! longer if a handler holds on to bytes of the request.
+//! longer if a handler holds on to bytes of the request. An answer that is parked keeps none: what
+//! waits for other requests must not be what they wait for.
 //!
 //! The waiting is done by the reader, before the body is read; that is what makes it
 //! back-pressure.
@@ -11,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use tower::{Layer, Service};
 
 use crate::admitted::Admitted;
+use crate::api::Staged;
 use crate::stack::{Ordered, RawRequest};
 
 /// See the module.
@@ -68,7 +70,9 @@ where
         let outcome = ready!(Pin::new(&mut self.inner).poll(cx));
         let admitted = std::mem::take(&mut self.admitted);
         Poll::Ready(outcome.map(|mut ordered| {
-            ordered.admitted = admitted;
+            if !matches!(ordered.answer, Staged::Parked(_)) {
+                ordered.admitted = admitted;
+            }
             ordered
         }))
     }
@@ -76,10 +80,12 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::Semaphore;
     use tower_test::mock;
 
     use super::*;
-    use crate::byte_budget::ByteBudget;
     use crate::layers::testing::{raw, silent};
 
     #[tokio::test]
@@ -87,23 +93,46 @@ mod tests {
         let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
         handle.allow(1);
         assert!(stack.poll_ready().is_ready());
-        let budget = ByteBudget::new(10 << 10);
+        let budget = Arc::new(Semaphore::new(10));
         let mut request = raw(3, 1);
-        let permit = budget.take(4 << 10).await.unwrap();
+        let permit = Arc::clone(&budget).try_acquire_many_owned(4).unwrap();
         request.admitted = permit.into();
 
         let first_stage = stack.call(request);
         let (inner, reply) = handle.next_request().await.unwrap();
         let kept = inner.admitted.clone();
         drop(inner);
-        assert_eq!(budget.taken(), 4 << 10);
+        assert_eq!(budget.available_permits(), 6);
         reply.send_response(silent());
         let ordered = first_stage.await.unwrap();
-        assert_eq!(budget.taken(), 4 << 10, "held until the answer is written");
+        assert_eq!(
+            budget.available_permits(),
+            6,
+            "held until the answer is written"
+        );
         drop(ordered);
-        assert_eq!(budget.taken(), 4 << 10, "a handler keeps bytes");
+        assert_eq!(budget.available_permits(), 6, "a handler keeps bytes");
         drop(kept);
-        assert_eq!(budget.taken(), 0);
+        assert_eq!(budget.available_permits(), 10);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_parked_holds_none() {
+        let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
+        handle.allow(1);
+        assert!(stack.poll_ready().is_ready());
+        let budget = Arc::new(Semaphore::new(10));
+        let mut request = raw(11, 1);
+        let permit = Arc::clone(&budget).try_acquire_many_owned(4).unwrap();
+        request.admitted = permit.into();
+        let first_stage = stack.call(request);
+        let (inner, reply) = handle.next_request().await.unwrap();
+        drop(inner);
+        let parked = Staged::Parked(Box::pin(std::future::pending()));
+        reply.send_response(Ordered::new(parked, 1, 7));
+        let ordered = first_stage.await.unwrap();
+        assert_eq!(budget.available_permits(), 10);
+        drop(ordered);
     }
 
     #[tokio::test]
@@ -111,14 +140,14 @@ mod tests {
         let (mut stack, mut handle) = mock::spawn_layer::<RawRequest, Ordered, _>(AdmitLayer);
         handle.allow(1);
         assert!(stack.poll_ready().is_ready());
-        let budget = ByteBudget::new(10 << 10);
+        let budget = Arc::new(Semaphore::new(10));
         let mut request = raw(3, 1);
-        let permit = budget.take(4 << 10).await.unwrap();
+        let permit = Arc::clone(&budget).try_acquire_many_owned(4).unwrap();
         request.admitted = permit.into();
         let first_stage = stack.call(request);
         let (_, reply) = handle.next_request().await.unwrap();
         reply.send_error("refused");
         assert!(first_stage.await.is_err());
-        assert_eq!(budget.taken(), 0);
+        assert_eq!(budget.available_permits(), 10);
     }
 }

@@ -134,8 +134,12 @@ where
         let mut outcome = ready!(polled);
         if let (Ok(ordered), Some(timing)) = (&mut outcome, this.timing.take()) {
             match ordered.answer {
-                Staged::Now(_) | Staged::Later(_) => ordered.timing = Some(timing),
-                Staged::Silent | Staged::Close(_) => timing.finish(this.clock.monotonic()),
+                Staged::Now(_) | Staged::Later(_) | Staged::Parked(_) => {
+                    ordered.timing = Some(timing);
+                }
+                Staged::Silent | Staged::Unsaid(_) | Staged::Close(_) => {
+                    timing.finish(this.clock.monotonic());
+                }
             }
         }
         Poll::Ready(outcome)

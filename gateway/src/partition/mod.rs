@@ -8,8 +8,8 @@
 //! - `INV-P3` a failed or uncertain commit fails every batch queued behind it, drops the tail, and
 //!   the log's end is read again before the next batch is classified.
 //!
-//! Lock order: the partition lock is taken alone, except that the store's queue is entered under
-//! it.
+//! Lock order: the partition lock is taken alone, except that the store's queue is entered, and the
+//! table of fences is read, under it.
 
 mod append;
 mod caught_up;
@@ -20,6 +20,8 @@ mod guard;
 mod lane;
 mod marker;
 mod open;
+#[cfg(test)]
+mod overtaken_tests;
 mod read;
 mod retention;
 mod snapshot;
@@ -38,7 +40,7 @@ use parking_lot::Mutex;
 use store_adapter::ids::{LeaderEpoch, LogId};
 use store_adapter::runtime::Env;
 use store_adapter::store::LogStore;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::metrics::{ProduceClassified, StoreRefusals};
 
@@ -122,7 +124,12 @@ pub struct PartitionDeps {
     pub refusals: Arc<StoreRefusals>,
     /// Told when a partition closed that may be opened again.
     pub repair: Arc<Notify>,
+    /// One for each batch that may be unpacked at a time, of all partitions.
+    pub unpacking: Arc<Semaphore>,
 }
+
+/// Batches that are unpacked at a time to find a record: each may take 64 MiB.
+pub const UNPACKING_MAX: usize = 2;
 
 /// A partition that this broker leads.
 #[derive(Debug)]

@@ -1,11 +1,18 @@
 //! Reads: what is durable, clamped to the high watermark or the last stable offset.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use store_adapter::batch::BatchHeader;
-use store_adapter::records::first_at_or_after;
+use store_adapter::fault::{Fault, planted};
+use store_adapter::records::{first_at_or_after, first_of_largest};
 use store_adapter::store::{StoreError, StoredBatch};
 use tokio::sync::oneshot;
 
-use super::{Partition, ReadError, Visible, caught_up};
+use super::{Partition, ReadError, State, Visible, caught_up};
+
+/// Largest batch that is walked on a worker.
+const WALKED_MAX: usize = 64 * 1024;
 
 /// Which records a reader sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,14 +143,10 @@ impl Partition {
                 // What was read may be of a transaction that compaction has taken meanwhile.
                 continue;
             }
-            let aborted = state.producers.aborted(from, end);
-            let aborted = aborted
-                .iter()
-                .map(|txn| (txn.producer_id.0, txn.first_offset));
             return Ok(ReadOutcome {
                 visible,
                 batches,
-                aborted: Some(aborted.collect()),
+                aborted: Some(self.aborted_of(&state, from, end)?),
             });
         }
     }
@@ -177,6 +180,24 @@ impl Partition {
         Ok(read.await.inspect_err(seen)?)
     }
 
+    /// What a reader must know of the transactions in `from..end`, which it has read: producer id
+    /// and first offset of those that were aborted.
+    ///
+    /// What is forgotten of them is what the log has lost. A trim may have overtaken the read, and
+    /// then nobody can say any more which of its records were aborted.
+    fn aborted_of(&self, state: &State, from: i64, end: i64) -> Result<Vec<(i64, i64)>, ReadError> {
+        // Moves under the lock of the state only, together with what is forgotten.
+        let log_start = self.visible.borrow().log_start;
+        if from < log_start && !planted(Fault::AbortedTrimmed) {
+            return Err(ReadError::OffsetOutOfRange);
+        }
+        let aborted = state.producers.aborted(from, end);
+        let known = aborted.iter();
+        Ok(known
+            .map(|txn| (txn.producer_id.0, txn.first_offset))
+            .collect())
+    }
+
     /// The first offset of the log.
     pub fn earliest(&self) -> ListedOffset {
         ListedOffset {
@@ -195,29 +216,91 @@ impl Partition {
         }
     }
 
-    /// The first record whose timestamp is at least `timestamp_ms`, below the readable end.
+    /// The first record of the log whose timestamp is at least `timestamp_ms`, below the readable
+    /// end.
     pub async fn at_time(
         &self,
         timestamp_ms: i64,
         isolation: Isolation,
     ) -> Result<ListedOffset, ReadError> {
-        let Some(batch) = self.deps.store.find_time(self.id, timestamp_ms).await? else {
-            return Ok(ListedOffset::NONE);
-        };
-        Ok(self.record_at_time(batch, timestamp_ms, isolation).await)
+        loop {
+            let before = self.visible().log_start;
+            let listed = self.time_from(before, timestamp_ms, isolation).await?;
+            if self.still_holds(listed, before) {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// The first record from `log_start` on that is not older than `timestamp_ms`.
+    async fn time_from(
+        &self,
+        log_start: i64,
+        timestamp_ms: i64,
+        isolation: Isolation,
+    ) -> Result<ListedOffset, ReadError> {
+        let search = move |batch: &Bytes| first_at_or_after(batch, timestamp_ms, log_start);
+        let mut from = log_start;
+        let (store, id) = (&self.deps.store, self.id);
+        while let Some(batch) = store.find_time(id, from, timestamp_ms).await? {
+            if batch.base_offset >= self.readable_end(isolation) {
+                break;
+            }
+            if let Some(found) = self.look_into(&batch, search).await {
+                return Ok(self.readable(found, isolation));
+            }
+            // What reaches the time lies before the log's start, or the header says too much.
+            from = batch.last_offset.saturating_add(1);
+        }
+        Ok(ListedOffset::NONE)
     }
 
     /// The first record that has the largest timestamp of the log.
     pub async fn max_timestamp(&self, isolation: Isolation) -> Result<ListedOffset, ReadError> {
+        loop {
+            let before = self.visible().log_start;
+            let listed = self.max_timestamp_from(before, isolation).await?;
+            if self.still_holds(listed, before) {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// The first record from `log_start` on that has the largest timestamp.
+    async fn max_timestamp_from(
+        &self,
+        log_start: i64,
+        isolation: Isolation,
+    ) -> Result<ListedOffset, ReadError> {
+        let search = move |batch: &Bytes| first_of_largest(batch, log_start);
+        let mut from = log_start;
+        let mut best = ListedOffset::NONE;
+        while let Some((batch, largest)) = self.latest_batch(from).await? {
+            from = batch.last_offset.saturating_add(1);
+            let found = self.look_into(&batch, search).await;
+            let Some(found) = found.filter(|found| found.timestamp > best.timestamp) else {
+                continue;
+            };
+            best = found;
+            if best.timestamp >= largest {
+                break;
+            }
+        }
+        Ok(self.readable(best, isolation))
+    }
+
+    /// The first batch from `from` on that reaches the largest timestamp, and that.
+    async fn latest_batch(&self, from: i64) -> Result<Option<(StoredBatch, i64)>, ReadError> {
         // The largest t for which some batch reaches t, found by halving: the store answers
         // "which batch reaches t" from its time index.
+        let (store, id) = (&self.deps.store, self.id);
         let (mut low, mut high) = (0_i64, i64::MAX);
-        let Some(mut found) = self.deps.store.find_time(self.id, low).await? else {
-            return Ok(ListedOffset::NONE);
+        let Some(mut found) = store.find_time(id, from, low).await? else {
+            return Ok(None);
         };
         while low < high {
             let middle = low + (high - low) / 2 + (high - low) % 2;
-            match self.deps.store.find_time(self.id, middle).await? {
+            match store.find_time(id, from, middle).await? {
                 Some(batch) => {
                     low = middle;
                     found = batch;
@@ -225,36 +308,60 @@ impl Partition {
                 None => high = middle - 1,
             }
         }
-        Ok(self.record_at_time(found, low, isolation).await)
+        Ok(Some((found, low)))
     }
 
-    async fn record_at_time(
+    /// Whether a record that was looked for when the log began at `before` is there still: a trim
+    /// may have overtaken the look, and then another record is the first.
+    fn still_holds(&self, listed: ListedOffset, before: i64) -> bool {
+        let log_start = self.visible().log_start;
+        log_start == before || (listed != ListedOffset::NONE && listed.offset >= log_start)
+    }
+
+    async fn look_into(
         &self,
-        batch: StoredBatch,
-        timestamp_ms: i64,
-        isolation: Isolation,
-    ) -> ListedOffset {
+        batch: &StoredBatch,
+        search: impl Fn(&Bytes) -> Option<(i64, i64)> + Send + 'static,
+    ) -> Option<ListedOffset> {
+        let header = BatchHeader::read(&batch.bytes).ok()?;
+        let is_short = header.compression() == 0 && batch.bytes.len() <= WALKED_MAX;
+        let (offset, timestamp) = if is_short || header.is_log_append_time() {
+            search(&batch.bytes)
+        } else {
+            self.apart(batch.bytes.clone(), search).await
+        }?;
+        Some(ListedOffset {
+            offset,
+            timestamp,
+            leader_epoch: header.leader_epoch,
+        })
+    }
+
+    /// Not on a worker, and few at a time: the batch may have to be unpacked.
+    async fn apart(
+        &self,
+        batch: Bytes,
+        search: impl Fn(&Bytes) -> Option<(i64, i64)> + Send + 'static,
+    ) -> Option<(i64, i64)> {
+        let unpacking = Arc::clone(&self.deps.unpacking);
+        let permit = unpacking.acquire_owned().await.ok()?;
         let (answer, found) = oneshot::channel();
-        let bytes = batch.bytes.clone();
-        // Not on a worker: the batch may have to be unpacked.
         let search = Box::pin(async move {
-            let found = first_at_or_after(&bytes, timestamp_ms);
+            let found = search(&batch);
+            drop(permit);
             // The asker may have gone.
             answer.send(found).unwrap_or_default();
         });
         drop(self.deps.env.runtime.spawn_io("find-time", search));
-        let Some((offset, timestamp)) = found.await.ok().flatten() else {
-            return ListedOffset::NONE;
-        };
-        if offset >= self.readable_end(isolation) {
-            return ListedOffset::NONE;
-        }
-        let header = BatchHeader::read(&batch.bytes);
-        let leader_epoch = header.map_or(-1, |header| header.leader_epoch);
-        ListedOffset {
-            offset,
-            timestamp,
-            leader_epoch,
+        found.await.ok().flatten()
+    }
+
+    /// What was found, if a reader of this isolation sees it.
+    fn readable(&self, found: ListedOffset, isolation: Isolation) -> ListedOffset {
+        if found.offset < self.readable_end(isolation) {
+            found
+        } else {
+            ListedOffset::NONE
         }
     }
 
@@ -262,3 +369,6 @@ impl Partition {
         i32::try_from(self.epoch.0).unwrap_or(i32::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests;

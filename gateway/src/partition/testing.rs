@@ -8,9 +8,11 @@ use coordinator::volume::format::Restored;
 use store_adapter::ids::{LeaderEpoch, LogId, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::store::LogStore;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{Lane, Partition, PartitionDeps, PartitionSnapshot, SnapshotFiles};
+use super::{Lane, Partition, PartitionDeps, PartitionSnapshot, SnapshotFiles, UNPACKING_MAX};
 
 pub(super) const SHARD: ShardId = ShardId(0);
 pub(super) const LOG: LogId = LogId {
@@ -43,16 +45,26 @@ pub(super) async fn lead_fenced(
     epoch: u32,
     fences: Arc<FenceTable>,
 ) -> Arc<Partition> {
-    let env = Env::real();
+    lead_on(store.clone(), Env::real(), epoch, fences).await
+}
+
+/// The same on any store, and with any clock.
+pub(super) async fn lead_on(
+    store: Arc<dyn LogStore>,
+    env: Env,
+    epoch: u32,
+    fences: Arc<FenceTable>,
+) -> Arc<Partition> {
     let deps = PartitionDeps {
         lane: Lane::start(&env, "lane").0,
         env,
-        store: store.clone(),
+        store,
         snapshots: Arc::new(NoSnapshots),
         fences,
         classified: Arc::default(),
         refusals: Arc::default(),
         repair: Arc::default(),
+        unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
     };
     let opened = Partition::open(LOG, "t".into(), LeaderEpoch(epoch), i64::MAX, deps).await;
     opened.unwrap()

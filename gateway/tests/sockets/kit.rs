@@ -7,11 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use gateway::answer_budget::AnswerBudget;
 use gateway::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
-use gateway::byte_budget::ByteBudget;
 use gateway::connection::Shared;
 use gateway::features::Features;
 use gateway::handlers::api_versions;
 use gateway::metrics::{Metrics, Sources};
+use gateway::request_budget::ByteBudget;
 use gateway::server::{Limits, Listener, Server};
 use gateway::stack;
 use parking_lot::Mutex;
@@ -129,9 +129,24 @@ impl Kit {
         self.software.lock().clone()
     }
 
-    /// Bytes of the budget that requests hold.
-    pub(crate) fn taken(&self) -> usize {
-        self.budget.taken()
+    /// Waits until requests hold at least `bytes` of the budget.
+    pub(crate) async fn until_taken(&self, bytes: usize) {
+        self.until_budget(&|taken| taken >= bytes).await;
+    }
+
+    /// Waits until requests hold nothing of it.
+    pub(crate) async fn until_free(&self) {
+        self.until_budget(&|taken| taken == 0).await;
+    }
+
+    async fn until_budget(&self, reached: &dyn Fn(usize) -> bool) {
+        let reached = async {
+            while !reached(self.budget.taken()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let patience = tokio::time::timeout(PATIENCE, reached).await;
+        assert!(patience.is_ok(), "{} bytes", self.budget.taken());
     }
 
     pub(crate) fn connections(&self) -> usize {

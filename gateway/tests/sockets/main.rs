@@ -205,43 +205,139 @@ async fn a_claimed_length_takes_neither_memory_nor_the_budget_for_long() {
     assert_eq!(kit.connections(), 4, "the liars are still waiting");
 }
 
-#[tokio::test]
-async fn frames_that_stalled_and_go_on_do_not_starve_everyone() {
-    const MIB: usize = 1024 * 1024;
-    let kit = Kit::with(|setup| setup.budget = 4 * MIB + MIB / 16);
-    let whole = frame(0, 9, 1, &vec![0_u8; MIB - 64]);
-    let (first, rest) = whole.split_at(whole.len() * 6 / 10);
-    let mut stalled = Vec::new();
-    for _ in 0..6 {
-        let mut client = kit.connect().await;
-        client.write_all(first).await.unwrap();
-        stalled.push(client);
-    }
-    // Each gives back what it has not received, until all six hold their part of the budget.
-    let parts = async {
-        while !(3 * MIB + MIB / 2..3 * MIB + MIB * 3 / 4).contains(&kit.taken()) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), parts)
-        .await
-        .unwrap();
-    // One that asks for more than is free stands before all of them in the queue.
-    let mut next = kit.connect().await;
-    next.write_all(&whole[..12]).await.unwrap();
-    for mut client in stalled {
-        let rest = rest.to_vec();
-        tokio::spawn(async move {
-            let sent = client.write_all(&rest).await;
-            drop(sent);
-            kit::answer(&mut client).await
-        });
-    }
-    let mut fresh = kit.connect().await;
-    fresh.write_all(&metadata(2)).await.unwrap();
+/// The first 12 bytes of a Produce that claims `len` bytes.
+fn claim(len: usize) -> Vec<u8> {
+    let mut claim = i32::try_from(len).unwrap().to_be_bytes().to_vec();
+    claim.extend_from_slice(&[0, 0, 0, 9, 0, 0, 0, 1]);
+    claim
+}
+
+/// A Produce of about `len` bytes that is refused once it has arrived whole: its connection closes.
+async fn refused(kit: &Kit, len: usize) {
+    let mut client = kit.connect().await;
+    // It may be closed before all is written.
+    let written = client.write_all(&frame(0, 9, 1, &vec![0_u8; len])).await;
+    drop(written);
+    assert!(kit::answer(&mut client).await.is_none());
+}
+
+async fn served(kit: &Kit) {
+    let mut client = kit.connect().await;
+    client.write_all(&metadata(2)).await.unwrap();
     kit.next_call().await.answer();
-    let answered = tokio::time::timeout(Duration::from_secs(30), kit::answer(&mut fresh));
-    assert!(answered.await.unwrap().is_some());
+    assert!(kit::answer(&mut client).await.is_some());
+}
+
+#[tokio::test]
+async fn what_lacks_little_takes_nothing_from_others() {
+    let kit = Kit::with(|setup| setup.budget = 1 << 20);
+    let mut slow = Vec::new();
+    for _ in 0..64 {
+        let mut client = kit.connect().await;
+        client.write_all(&claim(65_540)).await.unwrap();
+        slow.push(client);
+    }
+    served(&kit).await;
+    refused(&kit, 150_000).await;
+    kit.until_free().await;
+    assert_eq!(kit.connections(), 64, "all may go on");
+}
+
+#[tokio::test]
+async fn a_huge_frame_that_comes_slowly_stops_nobody() {
+    let kit = Kit::with(|setup| setup.budget = 4 << 20);
+    let mut slow = kit.connect().await;
+    slow.write_all(&claim(100 << 20)).await.unwrap();
+    slow.write_all(&vec![0; 6 << 20]).await.unwrap();
+    let (mut read, mut write) = slow.into_split();
+    let trickle = tokio::spawn(async move {
+        let mut pace = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            pace.tick().await;
+            write.write_all(&[0; 16 * 1024]).await.unwrap();
+        }
+    });
+    for _ in 0..3 {
+        served(&kit).await;
+        refused(&kit, 700 * 1024).await;
+    }
+    // It is beyond the budget, and goes on.
+    kit.until_free().await;
+    kit.until_connections(1).await;
+    trickle.abort();
+    assert!(trickle.await.unwrap_err().is_cancelled());
+    assert!(kit::answer(&mut read).await.is_none());
+}
+
+#[tokio::test]
+async fn frames_that_stall_make_way_for_others() {
+    const KIB: usize = 1024;
+    let kit = Kit::with(|setup| setup.budget = 4 << 20);
+    let mut stalled = Vec::new();
+    // Four have room for all that they claim; the fifth goes beyond the budget when it has taken
+    // what is left.
+    for taken in [700, 1400, 2100, 2800, 3000] {
+        let mut client = kit.connect().await;
+        client.write_all(&claim(700 * KIB)).await.unwrap();
+        client.write_all(&vec![0_u8; 600 * KIB]).await.unwrap();
+        stalled.push(client);
+        kit.until_taken(taken * KIB).await;
+    }
+    // Small requests wait for none of them, large ones until they are closed.
+    served(&kit).await;
+    refused(&kit, 40 * KIB).await;
+    assert_eq!(kit.connections(), 5);
+    futures_util::future::join_all((0..4).map(|_| refused(&kit, 700 * KIB))).await;
+    let closed = stalled
+        .iter_mut()
+        .map(|client| Box::pin(kit::answer(client)));
+    let (first, _, _) = futures_util::future::select_all(closed).await;
+    assert!(first.is_none(), "it made way");
+    drop(stalled);
+    kit.until_connections(0).await;
+    kit.until_free().await;
+}
+
+#[tokio::test]
+async fn requests_whose_answers_are_not_taken_make_way_for_others() {
+    let kit = Kit::with(|setup| {
+        setup.budget = 4 << 20;
+        setup.limits.write_stall = Duration::from_mins(10);
+    });
+    // Metadata v1 of 20 topics with long names: 640 KB.
+    let mut body = 20_i32.to_be_bytes().to_vec();
+    for _ in 0..20 {
+        body.extend_from_slice(&32_000_i16.to_be_bytes());
+        body.extend_from_slice(&vec![b'x'; 32_000]);
+    }
+    let request = frame(3, 1, 1, &body);
+    let response = MetadataResponse::default().with_brokers(vec![
+        kafka_protocol::messages::metadata_response::MetadataResponseBroker::default()
+            .with_host(StrBytes::from_string("c".repeat(32_000)));
+        300
+    ]);
+    let mut hoarder = kit.connect().await;
+    for _ in 0..4 {
+        hoarder.write_all(&request).await.unwrap();
+        let response = response.clone().into();
+        let response = ApiResponse::Metadata(Box::new(response));
+        kit.next_call().await.answer_with(response);
+    }
+    kit.until_taken(2 << 20).await;
+    // One gets what is left, one goes beyond the budget, the third has to wait.
+    let mut others = Vec::new();
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        let mut client = kit.connect().await;
+        client.write_all(&request).await.unwrap();
+        others.push(client);
+        calls.push(kit.next_call().await);
+    }
+    kit.until_connections(3).await;
+    for (mut client, call) in others.into_iter().zip(calls) {
+        call.answer();
+        assert!(kit::answer(&mut client).await.is_some());
+    }
 }
 
 #[tokio::test]
@@ -391,6 +487,23 @@ async fn closes_silence_and_panics_of_the_service() {
     client.write_all(&metadata(3)).await.unwrap();
     let reason = CloseReason::UnacknowledgedError(3);
     kit.next_staged().await.send(Staged::Close(reason)).unwrap();
+    assert!(kit::answer(&mut client).await.is_none());
+
+    // What is unsaid may go well, or not.
+    let mut client = kit.connect().await;
+    client
+        .write_all(&[metadata(1), metadata(2), metadata(3)].concat())
+        .await
+        .unwrap();
+    let (fail, fails) = tokio::sync::oneshot::channel();
+    let fails = Staged::Unsaid(Box::pin(async { fails.await.ok() }));
+    kit.next_staged().await.send(fails).unwrap();
+    let well = Staged::Unsaid(Box::pin(async { None }));
+    kit.next_staged().await.send(well).unwrap();
+    kit.next_call().await.answer();
+    let answer = kit::answer(&mut client).await.unwrap();
+    assert_eq!(answer.correlation_id, 3, "1 and 2 have no answer");
+    fail.send(CloseReason::UnacknowledgedError(47)).unwrap();
     assert!(kit::answer(&mut client).await.is_none());
 
     let mut client = kit.connect().await;

@@ -94,7 +94,7 @@ pub async fn upto_hides(harness: &dyn Harness) {
 /// The first batch in offset order with a timestamp at or behind the asked one.
 pub async fn times(harness: &dyn Harness) {
     let world = World::with_log(harness).await;
-    let none = world.store.find_time(first(), 0).await;
+    let none = world.store.find_time(first(), 0, 0).await;
     assert_eq!(none, Ok(None));
     let stamps = [50, 10, 70, 20, 70, 90, 30, 60];
     for (fill, stamp) in (0..).zip(stamps) {
@@ -103,16 +103,18 @@ pub async fn times(harness: &dyn Harness) {
             .append(first(), &batch_of(1, 40_000, stamp, fill))
             .await;
     }
-    for asked in 0..100 {
-        let expected = stamps.iter().position(|stamp| *stamp >= asked);
-        let found = world.store.find_time(first(), asked).await.unwrap();
+    for (from, asked) in (0..10).flat_map(|from| (0..100).map(move |asked| (from, asked))) {
+        let rest = stamps.iter().enumerate().skip(from);
+        let expected = rest.clone().find(|(_, stamp)| **stamp >= asked);
+        let offset = i64::try_from(from).unwrap();
+        let found = world.store.find_time(first(), offset, asked).await.unwrap();
         let found = found.map(|batch| usize::try_from(batch.base_offset).unwrap());
-        assert_eq!(found, expected, "{asked}");
+        assert_eq!(found, expected.map(|(at, _)| at), "{asked} from {from}");
     }
     world.trim(first(), 3).await.unwrap();
     for asked in 0..100 {
         let expected = stamps[3..].iter().position(|stamp| *stamp >= asked);
-        let found = world.store.find_time(first(), asked).await.unwrap();
+        let found = world.store.find_time(first(), 0, asked).await.unwrap();
         let found = found.map(|batch| usize::try_from(batch.base_offset).unwrap() - 3);
         assert_eq!(found, expected, "{asked}");
     }

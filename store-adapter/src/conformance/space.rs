@@ -24,7 +24,7 @@ pub async fn trim(harness: &dyn Harness) {
         assert_eq!(world.bounds(first()), Bounds { start: 10, end: 10 });
         let empty = world.read(first(), 10, 1, i64::MAX).await;
         assert_eq!(empty, Ok(Vec::new()));
-        assert_eq!(world.store.find_time(first(), 0).await, Ok(None));
+        assert_eq!(world.store.find_time(first(), 0, 0).await, Ok(None));
         world = world.reopened().await;
     }
     let state = world.store.acquire(first(), EPOCH).await.unwrap();

@@ -47,8 +47,8 @@ pub(crate) struct Range {
 pub(crate) enum Job {
     /// Batches of a range.
     Read(Arc<Log>, Range, Reply<Vec<StoredBatch>>),
-    /// The first batch with a timestamp.
-    Find(Arc<Log>, i64, Reply<Option<StoredBatch>>),
+    /// The first batch from an offset on with a timestamp.
+    Find(Arc<Log>, i64, i64, Reply<Option<StoredBatch>>),
     /// Pieces from an offset on, and how many bytes of them.
     Pieces(Arc<Log>, i64, u64, Reply<Vec<Piece>>),
 }
@@ -62,9 +62,9 @@ pub(crate) async fn run(files: Arc<Files>, mut jobs: mpsc::Receiver<Job>) {
                     answer(reply, read(&files, &log, range).await);
                 }
             }
-            Job::Find(log, time, reply) => {
+            Job::Find(log, from, time, reply) => {
                 if !reply.is_closed() {
-                    answer(reply, find(&files, &log, time).await);
+                    answer(reply, find(&files, &log, from, time).await);
                 }
             }
             Job::Pieces(log, from, bytes, reply) => {
@@ -263,10 +263,15 @@ async fn read_at(
     read.await.map_err(|error| read_error(&error))
 }
 
-async fn find(files: &Files, log: &Log, time: i64) -> Result<Option<StoredBatch>, StoreError> {
+async fn find(
+    files: &Files,
+    log: &Log,
+    from: i64,
+    time: i64,
+) -> Result<Option<StoredBatch>, StoreError> {
     log.check()?;
     let bounds = *log.bounds.borrow();
-    let mut next = bounds.start;
+    let mut next = bounds.start.max(from);
     let mut retries = 0;
     while next < bounds.end {
         let place = log.index.read().locate_time(next, time);

@@ -408,11 +408,16 @@ impl LogStore for JournalStore {
         Box::pin(self.read_range(id, range))
     }
 
-    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
+    fn find_time(
+        &self,
+        id: LogId,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> StoreFuture<'_, Option<StoredBatch>> {
         Box::pin(async move {
             let log = self.log(id)?;
             log.check()?;
-            let job = |reply| reader::Job::Find(log, timestamp_ms, reply);
+            let job = |reply| reader::Job::Find(log, from, timestamp_ms, reply);
             reader::ask(self.reader()?, job).await
         })
     }

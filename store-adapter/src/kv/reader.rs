@@ -92,9 +92,13 @@ impl Reader {
     }
 
     /// See [`crate::store::LogStore::find_time`].
-    pub(super) fn find(&self, timestamp_ms: i64) -> Result<Option<StoredBatch>, StoreError> {
+    pub(super) fn find(
+        &self,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> Result<Option<StoredBatch>, StoreError> {
         loop {
-            match self.find_once(timestamp_ms) {
+            match self.find_once(from, timestamp_ms) {
                 // It was trimmed meanwhile.
                 Err(StoreError::OutOfRange { .. }) => {}
                 found => return found,
@@ -102,14 +106,15 @@ impl Reader {
         }
     }
 
-    fn find_once(&self, timestamp_ms: i64) -> Result<Option<StoredBatch>, StoreError> {
+    fn find_once(&self, from: i64, timestamp_ms: i64) -> Result<Option<StoredBatch>, StoreError> {
         let Bounds { start, end } = *self.log.bounds.borrow();
-        if start >= end {
+        let from = from.max(start);
+        if from >= end {
             return self.log.shard.check().map(|()| None);
         }
         let db = self.log.shard.db()?;
         let mut first = None;
-        let found = self.each(&db, start, |base, meta| {
+        let found = self.each(&db, from, |base, meta| {
             if base < end && meta.max_timestamp >= timestamp_ms {
                 first = Some((base, *meta));
             }

@@ -391,8 +391,13 @@ impl LogStore for KvStore {
         Box::pin(self.read_with(id, move |reader| reader.read(range)))
     }
 
-    fn find_time(&self, id: LogId, timestamp_ms: i64) -> StoreFuture<'_, Option<StoredBatch>> {
-        Box::pin(self.read_with(id, move |reader| reader.find(timestamp_ms)))
+    fn find_time(
+        &self,
+        id: LogId,
+        from: i64,
+        timestamp_ms: i64,
+    ) -> StoreFuture<'_, Option<StoredBatch>> {
+        Box::pin(self.read_with(id, move |reader| reader.find(from, timestamp_ms)))
     }
 
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {

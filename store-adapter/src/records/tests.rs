@@ -161,17 +161,30 @@ fn the_first_record_at_a_time_is_found() {
     });
     let stamped = Batch::parse(samples::oracle_encode(&records)).unwrap();
     let stored = stamped.stamp(50, crate::ids::LeaderEpoch(0)).to_bytes();
-    assert_eq!(first_at_or_after(&stored, i64::MIN), Some((50, 1_000)));
-    assert_eq!(first_at_or_after(&stored, 1_000), Some((50, 1_000)));
-    assert_eq!(first_at_or_after(&stored, 1_001), Some((51, 3_000)));
-    assert_eq!(first_at_or_after(&stored, 3_000), Some((51, 3_000)));
-    assert_eq!(first_at_or_after(&stored, 3_001), None);
-    assert_eq!(first_at_or_after(&stored.slice(..60), 0), None);
+    assert_eq!(first_at_or_after(&stored, i64::MIN, 0), Some((50, 1_000)));
+    assert_eq!(first_at_or_after(&stored, 1_000, 0), Some((50, 1_000)));
+    assert_eq!(first_at_or_after(&stored, 1_001, 0), Some((51, 3_000)));
+    assert_eq!(first_at_or_after(&stored, 3_000, 0), Some((51, 3_000)));
+    assert_eq!(first_at_or_after(&stored, 3_001, 0), None);
+    assert_eq!(first_at_or_after(&stored.slice(..60), 0, 0), None);
     let log = stamped
         .with_log_append_time(9_000)
         .stamp(50, crate::ids::LeaderEpoch(0));
-    assert_eq!(first_at_or_after(&log.to_bytes(), 5_000), Some((50, 9_000)));
-    assert_eq!(first_at_or_after(&log.to_bytes(), 9_001), None);
+    assert_eq!(
+        first_at_or_after(&log.to_bytes(), 5_000, 0),
+        Some((50, 9_000))
+    );
+    assert_eq!(first_at_or_after(&log.to_bytes(), 9_001, 0), None);
+    // What lies before an offset is not there.
+    assert_eq!(first_at_or_after(&stored, 0, 51), Some((51, 3_000)));
+    assert_eq!(first_at_or_after(&stored, 0, 52), Some((52, 2_000)));
+    assert_eq!(first_at_or_after(&stored, 2_001, 52), None);
+    assert_eq!(first_at_or_after(&log.to_bytes(), 0, 52), Some((52, 9_000)));
+    assert_eq!(first_at_or_after(&log.to_bytes(), 0, 53), None);
+    assert_eq!(first_of_largest(&stored, 0), Some((51, 3_000)));
+    assert_eq!(first_of_largest(&stored, 52), Some((52, 2_000)));
+    assert_eq!(first_of_largest(&stored, 53), None);
+    assert_eq!(first_of_largest(&log.to_bytes(), 51), Some((51, 9_000)));
 }
 
 #[test]
@@ -182,9 +195,11 @@ fn in_a_compressed_batch_the_answer_is_not_past_the_record() {
     header.max_timestamp = 2_000;
     header.base_offset = 50;
     let stored = Batch::assemble(header, b"opaque").bytes().clone();
-    assert_eq!(first_at_or_after(&stored, 900), Some((50, 1_000)));
-    assert_eq!(first_at_or_after(&stored, 1_500), Some((50, 2_000)));
-    assert_eq!(first_at_or_after(&stored, 2_001), None);
+    assert_eq!(first_at_or_after(&stored, 900, 0), Some((50, 1_000)));
+    assert_eq!(first_at_or_after(&stored, 1_500, 0), Some((50, 2_000)));
+    assert_eq!(first_at_or_after(&stored, 2_001, 0), None);
+    assert_eq!(first_at_or_after(&stored, 900, 52), Some((52, 2_000)));
+    assert_eq!(first_of_largest(&stored, 52), Some((52, 2_000)));
 }
 
 #[test]
@@ -203,9 +218,9 @@ fn in_a_compressed_batch_the_record_is_found() {
         .unwrap();
     let batch = Batch::assemble(header, &packed);
     let stored = batch.stamp(50, crate::ids::LeaderEpoch(0)).to_bytes();
-    assert_eq!(first_at_or_after(&stored, 1_000), Some((50, 1_000)));
-    assert_eq!(first_at_or_after(&stored, 1_001), Some((51, 3_000)));
-    assert_eq!(first_at_or_after(&stored, 3_001), None);
+    assert_eq!(first_at_or_after(&stored, 1_000, 0), Some((50, 1_000)));
+    assert_eq!(first_at_or_after(&stored, 1_001, 0), Some((51, 3_000)));
+    assert_eq!(first_at_or_after(&stored, 3_001, 0), None);
 }
 
 fn nullable() -> impl Strategy<Value = Option<Bytes>> {
@@ -287,7 +302,7 @@ proptest! {
             prop_assert_eq!(i32::try_from(found).unwrap(), count);
         }
         let stored = Batch::assemble(header, &noise);
-        if let Some((offset, _)) = first_at_or_after(stored.bytes(), 0) {
+        if let Some((offset, _)) = first_at_or_after(stored.bytes(), 0, 0) {
             prop_assert!(offset >= 0 || header.compression() == 0);
         }
     }

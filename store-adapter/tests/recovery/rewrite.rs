@@ -97,7 +97,7 @@ async fn a_slow_log_does_not_keep_the_space_of_others() {
         let after = both(&store).await;
         assert_eq!(after[0], before[0][before[0].len() - 1..]);
         assert_eq!(after[1], before[1]);
-        let found = store.find_time(log(1), 3).await.unwrap();
+        let found = store.find_time(log(1), 0, 3).await.unwrap();
         assert_eq!(found.as_ref(), before[1].first());
         submit_sized(&store, 1, FAST / EACH, 2, 300).await.unwrap();
         if flush == FlushPolicy::Os {
@@ -226,7 +226,7 @@ async fn readers_in_the_middle_see_nothing_of_it() {
                     let found = store.read(log(1), offset, 1, i64::MAX).await.unwrap();
                     assert_eq!(found.first(), Some(sent));
                 }
-                let found = store.find_time(log(1), 3).await.unwrap();
+                let found = store.find_time(log(1), 0, 3).await.unwrap();
                 assert_eq!(found.as_ref(), expected.first());
                 reads += 1;
             }

@@ -130,7 +130,7 @@ async fn what_passes_stays_and_the_rest_gives_its_space_back() {
     assert_eq!(files(&volume).await, before);
     // The log goes on, also from a start in a gap.
     submit_sized(&store, 0, BATCHES, 1, 100).await.unwrap();
-    let found = store.find_time(log(0), 3).await.unwrap();
+    let found = store.find_time(log(0), 0, 3).await.unwrap();
     assert_eq!(found.as_ref(), sent[0].first());
     let pieces = store.pieces(log(0), 0, u64::MAX).await.unwrap();
     let mut next = 0;

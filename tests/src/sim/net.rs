@@ -333,8 +333,8 @@ async fn write(net: Arc<Network>, env: Env, mut answers: mpsc::Receiver<Answer>)
     while let Some((staged, answer)) = answers.recv().await {
         let response = match staged {
             Staged::Now(response) => response,
-            Staged::Later(response) => response.await,
-            Staged::Silent => continue,
+            Staged::Later(response) | Staged::Parked(response) => response.await,
+            Staged::Silent | Staged::Unsaid(_) => continue,
             Staged::Close(reason) => {
                 net.history
                     .violation(&format!("connection closed: {reason}"));

@@ -130,3 +130,21 @@ async fn the_start_and_the_producers_survive_a_kill() {
     }
     assert_eq!(produce(&mut client, "trim-kill", batch(9)).await, (0, 9));
 }
+
+#[tokio::test]
+async fn a_time_is_looked_for_from_the_start_of_the_log_on() {
+    let target = Target::shared();
+    let mut client = target.with_topic("trim-time", 1).await;
+    assert_eq!(produce(&mut client, "trim-time", plain(10)).await, (0, 0));
+    let deleted = delete(&mut client, 2, "trim-time", &[(0, 5)]).await;
+    assert_eq!(deleted, [(0, 0, 5)]);
+    // In the middle of a batch.
+    let found = ops::list_offsets(&mut client, "trim-time", 1, 0).await;
+    assert_eq!(found.unwrap(), [5]);
+    // Behind all of it, where the next batch reaches it.
+    assert_eq!(produce(&mut client, "trim-time", plain(1)).await, (0, 10));
+    let deleted = delete(&mut client, 2, "trim-time", &[(0, 10)]).await;
+    assert_eq!(deleted, [(0, 0, 10)]);
+    let found = ops::list_offsets(&mut client, "trim-time", 1, 0).await;
+    assert_eq!(found.unwrap(), [10]);
+}

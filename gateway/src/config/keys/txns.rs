@@ -13,6 +13,12 @@ pub(super) const KEYS: &[Key] = &[
          Kafka takes it when storage is formatted.",
     ),
     used(
+        "transaction.state.log.num.partitions",
+        Kind::Choice(&["50"]),
+        "50",
+        "Slots of transactional ids; a volume has 50.",
+    ),
+    used(
         "transaction.max.timeout.ms",
         COUNT,
         "900000",
