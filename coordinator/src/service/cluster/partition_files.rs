@@ -128,14 +128,14 @@ impl PartitionStore {
                 found.topic_id.is_none_or(|id| id == led.id)
             })
             .await?,
-            producer_state: read_snapshot(
+            producer_state: read(
                 files,
                 claim,
                 &places.producer_state,
                 |found: &ProducerSnapshot| found.topic_id.is_none_or(|id| id == led.id),
             )
             .await?,
-            txn_index: read_snapshot(
+            txn_index: read(
                 files,
                 claim,
                 &places.txn_index,
@@ -207,27 +207,19 @@ impl Places {
     }
 }
 
-/// As [`read`]. A file of 0 bytes, which other writers leave for "no snapshot", is none too.
-async fn read_snapshot<T: Format>(
-    files: &Files,
-    claim: &Claim,
-    path: &VolumePath,
-    current: impl Fn(&T) -> bool,
-) -> Result<Option<T>, OwnedError> {
-    match files.volume.open(path).await {
-        Ok(file) if file.size().await.map_err(OwnedError::NotApplied)? == 0 => Ok(None),
-        Ok(_) | Err(VolumeError::NotFound { .. }) => read(files, claim, path, current).await,
-        Err(error) => Err(OwnedError::NotApplied(error)),
-    }
-}
-
-/// Reads one file. Damage is reported and counts as none, as does one that is not `current`.
+/// Reads one file. Damage is reported and counts as none, as do a file of 0 bytes, which other
+/// writers leave for "no snapshot", and one that is not `current`.
 async fn read<T: Format>(
     files: &Files,
     claim: &Claim,
     path: &VolumePath,
     current: impl Fn(&T) -> bool,
 ) -> Result<Option<T>, OwnedError> {
+    match files.volume.open(path).await {
+        Ok(file) if file.size().await.map_err(OwnedError::NotApplied)? == 0 => return Ok(None),
+        Ok(_) | Err(VolumeError::NotFound { .. }) => {}
+        Err(error) => return Err(OwnedError::NotApplied(error)),
+    }
     match files.read(claim, path).await {
         Ok(found) => Ok(found.filter(current)),
         Err(OwnedError::Damaged { .. }) => Ok(None),
