@@ -16,7 +16,7 @@ use coordinator::volume::format::Restored;
 use gateway::admitted::Admitted;
 use gateway::partition::{
     CompactionPass, CompactionRules, Isolation, Lane, Marker, Opening, Partition, PartitionDeps,
-    PartitionSnapshot, RetentionRules, SnapshotFiles,
+    PartitionSnapshot, RetentionRules, SnapshotFiles, UNPACKING_MAX,
 };
 use parking_lot::Mutex;
 use store_adapter::batch::{Batch, BatchHeader};
@@ -28,7 +28,7 @@ use store_adapter::runtime::{BoxFuture, Clock, Env, Random, Runtime};
 use store_adapter::store::LogStore;
 use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOutcome};
 use tests::raw::batch::{BatchSpec, Record};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
 const HISTORIES: u64 = 500;
@@ -379,6 +379,7 @@ impl History {
             classified: Arc::default(),
             refusals: Arc::default(),
             repair: Arc::default(),
+            unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
         };
         let epoch = LeaderEpoch(u32::try_from(self.instance).unwrap());
         let led = Partition::open(LOG, "t".into(), epoch, i64::MAX, deps).await;
@@ -463,7 +464,7 @@ impl History {
         };
         let at = led.append_marker(marker).outcome().await.unwrap();
         self.markers.insert(at.base_offset);
-        for sent in self.sent.iter_mut() {
+        for sent in &mut self.sent {
             if sent.producer == *id && sent.fate == Fate::Open {
                 sent.fate = if commit { Fate::Stays } else { Fate::Aborted };
             }

@@ -105,10 +105,10 @@ impl Broker {
                 let upto = done.rewritten.upto;
                 tracing::debug!(topic = %partition.topic(), %log, upto, "a partition is compacted");
             }
-            // Its storage or its leadership is gone, which is said elsewhere.
-            Ok(None) | Err(TrimError::NotLeader | TrimError::Storage(_)) => {}
-            // It was trimmed meanwhile.
-            Err(TrimError::OffsetOutOfRange) => {}
+            // Its storage or its leadership is gone, which is said elsewhere; or it was trimmed
+            // meanwhile.
+            Ok(None)
+            | Err(TrimError::NotLeader | TrimError::Storage(_) | TrimError::OffsetOutOfRange) => {}
             Err(error) => {
                 tracing::warn!(%log, %error, "compaction is tried again at the next look");
             }

@@ -179,6 +179,7 @@ impl Play {
     }
 
     /// Expects a literal.
+    #[allow(clippy::needless_pass_by_value, reason = "literals are values")]
     pub(super) fn expect<T: Debug + PartialEq>(&mut self, what: &str, got: T, wanted: T) {
         if got != wanted {
             let said = format!("{what}: {got:?} where {wanted:?} is expected");

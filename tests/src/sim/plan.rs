@@ -99,6 +99,7 @@ pub(crate) enum PairAct {
 
 /// What a run is made of.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 pub(crate) struct Plan {
     pub(crate) mode: Mode,
     /// `flush.policy=os`.

@@ -208,12 +208,7 @@ fn settle(
     next.timeout_ms = timeout_ms;
     next.client = doing.client.cloned();
     let mut fences = Vec::new();
-    if raised.session.pid != entry.pid {
-        fences.push(Fence {
-            pid: entry.pid,
-            epoch: ProducerEpoch(i16::MAX),
-        });
-    } else {
+    if raised.session.pid == entry.pid {
         if raised.session.epoch.0 > 0 {
             fences.push(Fence {
                 pid: entry.pid,
@@ -225,6 +220,11 @@ fn settle(
             pid,
             epoch: ProducerEpoch(i16::MAX),
         }));
+    } else {
+        fences.push(Fence {
+            pid: entry.pid,
+            epoch: ProducerEpoch(i16::MAX),
+        });
     }
     let then = Then::Answer(raised.session);
     // Ending an open transaction is what a new session or an administrator causes.

@@ -19,6 +19,7 @@ pub use survivors::{Aborted, LastWritten, NewestOffsets, Survivors, last_written
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator::machine::producer::ProducerStates;
 use store_adapter::store::{Rewrite, Rewritten};
 
 use super::{Partition, RetentionRules, Status, TrimError, Visible};
@@ -97,7 +98,7 @@ impl Partition {
 
     async fn plan_compaction(&self, pass: &CompactionPass) -> Result<Option<Plan>, TrimError> {
         let now_ms = self.deps.env.clock.wall_ms();
-        let (visible, last) = self.look(|producers| producers.last_batch());
+        let (visible, last) = self.look(ProducerStates::last_batch);
         let (Some(settled), Some(last)) = (self.deps.store.settled(self.id), last) else {
             return Ok(None);
         };

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use coordinator::machine::producer::{AbortedTxn, ProducerStates};
+use coordinator::machine::producer::{AbortedTxn, BatchMetadata, ProducerStates};
 use store_adapter::batch::BatchHeader;
 use store_adapter::control::EndTxnMarker;
 use store_adapter::fault::{Fault, planted};
@@ -109,7 +109,7 @@ pub fn last_written(states: &ProducerStates) -> BTreeMap<ProducerId, LastWritten
     let last = states.producers().map(|(id, entry)| {
         let batches = entry.window.batches();
         let last = LastWritten {
-            last_offset: batches.last().map(|batch| batch.last_offset()),
+            last_offset: batches.last().map(BatchMetadata::last_offset),
             epoch: entry.epoch,
         };
         (id, last)
