@@ -49,8 +49,6 @@ pub enum Fault {
     OwedDropped,
     /// The next transaction of an id begins before other brokers have ended the last one.
     GateLeftOut,
-    /// Inspection shows a change of a transactional id before it is durable.
-    DraftShown,
     /// Inspection shows a slot that is not read yet as if it were empty.
     UnreadShown,
     /// Inspection shows a transaction as ended that other brokers have not ended yet.
@@ -63,7 +61,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 27] = [
+    pub const ALL: [Fault; 26] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -86,7 +84,6 @@ impl Fault {
         Fault::FenceJudgesMarkers,
         Fault::OwedDropped,
         Fault::GateLeftOut,
-        Fault::DraftShown,
         Fault::UnreadShown,
         Fault::OwedNotShown,
         Fault::NewestNotKept,

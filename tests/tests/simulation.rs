@@ -218,11 +218,6 @@ mod planted {
     }
 
     #[test]
-    fn draft_shown() {
-        is_found(Fault::DraftShown);
-    }
-
-    #[test]
     fn unread_shown() {
         is_found(Fault::UnreadShown);
     }

@@ -190,9 +190,6 @@ impl Txns {
         if !planted(Fault::UnreadShown) {
             slot.check()?;
         }
-        if planted(Fault::DraftShown) {
-            return Ok(slot.draft(id).cloned());
-        }
         Ok(slot.entry(id).cloned())
     }
 

@@ -121,15 +121,6 @@ impl Slot {
         self.cells.get(id)?.entry.as_deref()
     }
 
-    /// What an id will be when what is pending of it is durable.
-    pub(super) fn draft(&self, id: &str) -> Option<&TxnEntry> {
-        let cell = self.cells.get(id)?;
-        match &cell.pending {
-            Some(pending) => pending.change.next.as_ref(),
-            None => cell.entry.as_deref(),
-        }
-    }
-
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Arc<str>, &TxnEntry)> {
         let cells = self.cells.iter();
         cells.filter_map(|(id, cell)| Some((id, cell.entry.as_deref()?)))
