@@ -57,13 +57,11 @@ pub enum Fault {
     OwedNotShown,
     /// Compaction keeps what it should leave out, and leaves out the newest record of a key.
     NewestNotKept,
-    /// A read that a trim has overtaken is answered without the aborted transactions below.
-    AbortedTrimmed,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 27] = [
+    pub const ALL: [Fault; 26] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -90,7 +88,6 @@ impl Fault {
         Fault::UnreadShown,
         Fault::OwedNotShown,
         Fault::NewestNotKept,
-        Fault::AbortedTrimmed,
     ];
 }
 
