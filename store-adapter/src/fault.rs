@@ -55,8 +55,6 @@ pub enum Fault {
     OwedNotShown,
     /// Compaction keeps what it should leave out, and leaves out the newest record of a key.
     NewestNotKept,
-    /// A read that a trim has overtaken is answered without the aborted transactions below.
-    AbortedTrimmed,
 }
 
 impl Fault {
@@ -87,7 +85,6 @@ impl Fault {
         Fault::UnreadShown,
         Fault::OwedNotShown,
         Fault::NewestNotKept,
-        Fault::AbortedTrimmed,
     ];
 }
 

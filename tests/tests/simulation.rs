@@ -226,9 +226,4 @@ mod planted {
     fn owed_not_shown() {
         is_found(Fault::OwedNotShown);
     }
-
-    #[test]
-    fn aborted_trimmed() {
-        is_found(Fault::AbortedTrimmed);
-    }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use store_adapter::batch::BatchHeader;
-use store_adapter::fault::{Fault, planted};
 use store_adapter::records::{first_at_or_after, first_of_largest};
 use store_adapter::store::{StoreError, StoredBatch};
 use tokio::sync::oneshot;
@@ -188,7 +187,7 @@ impl Partition {
     fn aborted_of(&self, state: &State, from: i64, end: i64) -> Result<Vec<(i64, i64)>, ReadError> {
         // Moves under the lock of the state only, together with what is forgotten.
         let log_start = self.visible.borrow().log_start;
-        if from < log_start && !planted(Fault::AbortedTrimmed) {
+        if from < log_start {
             return Err(ReadError::OffsetOutOfRange);
         }
         let aborted = state.producers.aborted(from, end);

@@ -123,24 +123,30 @@ async fn t43_a_marker_of_a_producer_that_nobody_knows() {
 #[tokio::test]
 async fn t40_a_coordinator_epoch_that_an_administrator_made_up_stops_no_transaction() {
     let target = Target::shared();
-    target.with_topic("t40", 1).await;
-    let mut client = connect(&target, "t40").await;
-    let session = begin(&mut client, "t40").await;
-    assert_eq!(abort_by(&mut client, session, "t40", &[0], 99).await, [0]);
-    assert_eq!(abort_by(&mut client, session, "t40", &[0], 98).await, [52]);
-    let end_before = crate::kit::end_of(&mut client, "t40").await;
+    target.with_topic("made-up", 1).await;
+    let mut client = connect(&target, "made-up").await;
+    let session = begin(&mut client, "made-up").await;
+    assert_eq!(
+        abort_by(&mut client, session, "made-up", &[0], 99).await,
+        [0]
+    );
+    assert_eq!(
+        abort_by(&mut client, session, "made-up", &[0], 98).await,
+        [52]
+    );
+    let end_before = crate::kit::end_of(&mut client, "made-up").await;
     assert_eq!(end_before, 1);
     if on_kafka() {
         // There the transaction would hang until somebody makes up a higher one.
         return;
     }
-    let of = [("t40", &[0][..])];
-    assert_eq!(add(&mut client, "t40", session, &of, 3).await, [0]);
-    assert_eq!(produce(&mut client, "t40", "t40", session).await, 0);
-    assert_eq!(end(&mut client, "t40", session, true, 3).await.0, 0);
-    assert_eq!(stable_end(&mut client, "t40").await, 3);
+    let of = [("made-up", &[0][..])];
+    assert_eq!(add(&mut client, "made-up", session, &of, 3).await, [0]);
+    assert_eq!(produce(&mut client, "made-up", "made-up", session).await, 0);
+    assert_eq!(end(&mut client, "made-up", session, true, 3).await.0, 0);
+    assert_eq!(stable_end(&mut client, "made-up").await, 3);
     // The next one too.
-    assert_eq!(add(&mut client, "t40", session, &of, 3).await, [0]);
+    assert_eq!(add(&mut client, "made-up", session, &of, 3).await, [0]);
 }
 
 #[tokio::test]
