@@ -58,6 +58,10 @@ say "units, formats, machines, conformance, wire; builds the gateway under test"
 cargo test --locked --profile ci --workspace --no-fail-fast \
     --features store-adapter/conformance
 
+say "the vectors of transactions where the first protocol is finalized"
+FENCEPOST_WIRE_TXN_VERSION=1 cargo test --locked --profile ci -p tests --test wire -- \
+    txn_apis:: transactions::
+
 say "the simulation and its planted faults"
 cargo test --locked --profile ci -p tests --features planted-faults --test simulation
 

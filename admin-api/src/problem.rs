@@ -242,7 +242,7 @@ impl Problem {
     pub fn transaction(error: TxnError, code: KafkaCode, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let mut problem = match error {
-            TxnError::InvalidRequest | TxnError::InvalidTransactionTimeout => {
+            TxnError::InvalidRequest | TxnError::TooLarge | TxnError::InvalidTransactionTimeout => {
                 Self::bad_request(detail)
             }
             TxnError::InvalidProducerIdMapping

@@ -33,6 +33,8 @@ pub enum Staged<R> {
     Parked(BoxFuture<'static, R>),
     /// There is no answer (Produce with acks=0).
     Silent,
+    /// There is no answer either, but what was ordered may fail yet: then the connection is closed.
+    Unsaid(BoxFuture<'static, Option<CloseReason>>),
     /// The connection is closed without an answer.
     Close(CloseReason),
 }
@@ -44,6 +46,7 @@ impl<R> std::fmt::Debug for Staged<R> {
             Self::Later(_) => "Later",
             Self::Parked(_) => "Parked",
             Self::Silent => "Silent",
+            Self::Unsaid(_) => "Unsaid",
             Self::Close(_) => "Close",
         })
     }
@@ -57,6 +60,7 @@ impl<R: Send + 'static> Staged<R> {
             Self::Later(reply) => Staged::Later(Box::pin(async move { f(reply.await) })),
             Self::Parked(reply) => Staged::Parked(Box::pin(async move { f(reply.await) })),
             Self::Silent => Staged::Silent,
+            Self::Unsaid(outcome) => Staged::Unsaid(outcome),
             Self::Close(reason) => Staged::Close(reason),
         }
     }

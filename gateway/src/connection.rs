@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
-use futures_util::FutureExt;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use smallvec::SmallVec;
 use store_adapter::runtime::{BoxFuture, Clock};
 use tokio::io::AsyncWriteExt;
@@ -89,6 +90,7 @@ pub fn tasks(
         context: Arc::clone(&context),
         stack,
         outcomes,
+        unsaid: FuturesUnordered::new(),
         shared: shared.clone(),
         activity: Arc::clone(activity),
     };
@@ -108,6 +110,8 @@ struct Reader {
     context: Arc<ConnectionContext>,
     stack: Stack,
     outcomes: mpsc::Sender<Owed>,
+    /// Requests without an answer that may fail yet; as many as the budget of bytes admits.
+    unsaid: FuturesUnordered<BoxFuture<'static, Option<CloseReason>>>,
     shared: Shared,
     activity: Arc<Activity>,
 }
@@ -133,13 +137,21 @@ impl Reader {
 
     /// The next frame; `None` when there are to be no more.
     async fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
-        tokio::select! {
-            biased;
-            () = self.activity.kill.cancelled() => return Ok(None),
-            () = self.shared.drain.cancelled() => return Ok(None),
-            begun = self.frames.begun() => if !begun? {
-                return Ok(None);
-            },
+        loop {
+            tokio::select! {
+                biased;
+                () = self.activity.kill.cancelled() => return Ok(None),
+                () = self.shared.drain.cancelled() => return Ok(None),
+                Some(outcome) = self.unsaid.next() => if let Some(reason) = outcome {
+                    closed(&self.context, &self.shared, &reason);
+                    return Ok(None);
+                },
+                begun = self.frames.begun() => if begun? {
+                    break;
+                } else {
+                    return Ok(None);
+                },
+            }
         }
         tokio::select! {
             biased;
@@ -166,10 +178,14 @@ impl Reader {
         };
         let Ok(stack) = self.stack.ready().await;
         let Ok(ordered) = stack.call(request).await;
-        match &ordered.answer {
+        match ordered.answer {
             Staged::Silent => true,
+            Staged::Unsaid(outcome) => {
+                self.unsaid.push(outcome);
+                true
+            }
             Staged::Close(reason) => {
-                closed(&self.context, &self.shared, reason);
+                closed(&self.context, &self.shared, &reason);
                 false
             }
             Staged::Now(_) | Staged::Later(_) | Staged::Parked(_) => {
@@ -254,7 +270,7 @@ impl Pending {
             Staged::Later(answer) | Staged::Parked(answer) => Answer::Later(answer),
             Staged::Close(reason) => Answer::Ready(Err(reason)),
             // The reader keeps requests without an answer to itself.
-            Staged::Silent => Answer::Ready(Err(CloseReason::Internal)),
+            Staged::Silent | Staged::Unsaid(_) => Answer::Ready(Err(CloseReason::Internal)),
         };
         Self {
             answer,

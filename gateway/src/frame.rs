@@ -307,14 +307,13 @@ impl FrameReader {
             let budget = &self.admission.budget;
             let step = budget.step(end, len, self.expected);
             let missing = step - self.counted;
-            let Share { permit, whole } = match budget.try_take(end, missing) {
-                Some(share) => share,
-                None => {
-                    Pace::set(&self.pace.moved_ms, None);
-                    let share = budget.take(end, missing).await?;
-                    Pace::set(&self.pace.moved_ms, Some(self.clock.monotonic()));
-                    share
-                }
+            let Share { permit, whole } = if let Some(share) = budget.try_take(end, missing) {
+                share
+            } else {
+                Pace::set(&self.pace.moved_ms, None);
+                let share = budget.take(end, missing).await?;
+                Pace::set(&self.pace.moved_ms, Some(self.clock.monotonic()));
+                share
             };
             self.shares.push(permit);
             self.counted = if whole { end } else { step };

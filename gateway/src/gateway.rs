@@ -202,17 +202,7 @@ impl Gateway {
             token: config.admin_token.as_ref(),
         };
         let running = boot(&starting, &config, &outside, listeners, &journal).await?;
-        let metrics = Arc::new(Metrics::new(&Sources {
-            durability: config.durability(),
-            store: config.store.label(),
-            produce_classified: Arc::clone(running.broker.produce_classified()),
-            offsets: Arc::clone(running.broker.offsets().counters()),
-            history: Arc::clone(running.history.counters()),
-            syncs: Arc::clone(space.syncs()),
-            store_refusals: Arc::clone(running.broker.store_refusals()),
-            compactions: Arc::clone(running.broker.compactions()),
-            journal: (config.store == StoreKind::Sled).then(|| Arc::clone(&journal)),
-        }));
+        let metrics = Arc::new(Metrics::new(&sources(&config, &running, &space, &journal)));
         let shared = Shared {
             clock: Arc::clone(&env.clock),
             metrics: Arc::clone(&metrics),
@@ -316,6 +306,26 @@ impl ApiService for Service {
     ) -> BoxFuture<'static, Staged<ApiResponse>> {
         let broker = Arc::clone(&self.0);
         Box::pin(async move { broker.call(&ctx, request).await })
+    }
+}
+
+/// What metrics are made of.
+fn sources(
+    config: &Config,
+    running: &Running,
+    space: &SpaceWatch,
+    journal: &Arc<JournalCounters>,
+) -> Sources {
+    Sources {
+        durability: config.durability(),
+        store: config.store.label(),
+        produce_classified: Arc::clone(running.broker.produce_classified()),
+        offsets: Arc::clone(running.broker.offsets().counters()),
+        history: Arc::clone(running.history.counters()),
+        syncs: Arc::clone(space.syncs()),
+        store_refusals: Arc::clone(running.broker.store_refusals()),
+        compactions: Arc::clone(running.broker.compactions()),
+        journal: (config.store == StoreKind::Sled).then(|| Arc::clone(journal)),
     }
 }
 

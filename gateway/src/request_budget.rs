@@ -225,18 +225,18 @@ impl Admission {
     /// None while the process lives.
     pub(crate) async fn admit(self: &Arc<Self>, bytes: usize) -> io::Result<Admitted> {
         let free = self.budget.try_take(bytes, bytes);
-        let (permit, is_place) = match free {
-            Some(share) => (share.permit, false),
-            None => match Arc::clone(&self.place).try_acquire_owned() {
-                Ok(permit) => (permit, true),
-                Err(_) => tokio::select! {
-                    biased;
-                    taken = self.budget.take(bytes, bytes) => (taken?.permit, false),
-                    place = Arc::clone(&self.place).acquire_owned() => {
-                        (share(place, true)?.permit, true)
-                    }
-                },
-            },
+        let (permit, is_place) = if let Some(share) = free {
+            (share.permit, false)
+        } else if let Ok(permit) = Arc::clone(&self.place).try_acquire_owned() {
+            (permit, true)
+        } else {
+            tokio::select! {
+                biased;
+                taken = self.budget.take(bytes, bytes) => (taken?.permit, false),
+                place = Arc::clone(&self.place).acquire_owned() => {
+                    (share(place, true)?.permit, true)
+                }
+            }
         };
         let shares = Shares::from_iter([permit]);
         Ok(Admitted::new(shares, is_place, Arc::clone(self)))

@@ -16,9 +16,10 @@ pub enum Fault {
     SnapshotUnchecked,
     /// A directory is not fsynced after a file appeared in it.
     DirectoryNotSynced,
-    /// Who shares a directory's sync does not wait for it.
+    /// Who shares a directory's sync does not wait for it. Found by the tests of owned files.
     SyncNotAwaited,
-    /// A file whose name may be used again is unlinked without an intent.
+    /// A file whose name may be used again is unlinked without an intent. Found by the tests of
+    /// owned files.
     RemovalNotAnnounced,
     /// Recovery publishes a tail that it read but did not fdatasync.
     TailNotSynced,
@@ -56,11 +57,13 @@ pub enum Fault {
     OwedNotShown,
     /// Compaction keeps what it should leave out, and leaves out the newest record of a key.
     NewestNotKept,
+    /// A read that a trim has overtaken is answered without the aborted transactions below.
+    AbortedTrimmed,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 26] = [
+    pub const ALL: [Fault; 27] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -87,6 +90,7 @@ impl Fault {
         Fault::UnreadShown,
         Fault::OwedNotShown,
         Fault::NewestNotKept,
+        Fault::AbortedTrimmed,
     ];
 }
 

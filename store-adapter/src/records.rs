@@ -245,6 +245,10 @@ pub fn first_of_largest(batch: &Bytes, from: i64) -> Option<(i64, i64)> {
 }
 
 /// Where every record has the same timestamp, the first from `from` on, if there is one.
+#[allow(
+    clippy::option_option,
+    reason = "whether they are alike, and whether there is one"
+)]
 fn all_alike(header: &BatchHeader, from: i64) -> Option<Option<(i64, i64)>> {
     let last = header
         .base_offset

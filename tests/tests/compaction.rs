@@ -464,7 +464,7 @@ impl History {
         };
         let at = led.append_marker(marker).outcome().await.unwrap();
         self.markers.insert(at.base_offset);
-        for sent in self.sent.iter_mut() {
+        for sent in &mut self.sent {
             if sent.producer == *id && sent.fate == Fate::Open {
                 sent.fate = if commit { Fate::Stays } else { Fate::Aborted };
             }

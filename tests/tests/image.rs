@@ -195,8 +195,8 @@ fn start(module: &Module, dir: &Path) -> (Container, String) {
     {
         match said.recv_timeout(STARTUP) {
             Ok(line) => seen.push(line),
-            Err(_) => panic!(
-                "{seen:#?}\n{}",
+            Err(error) => panic!(
+                "{error}: {seen:#?}\n{}",
                 fs::read_to_string(dir.join("log")).unwrap()
             ),
         }

@@ -153,16 +153,6 @@ mod planted {
     }
 
     #[test]
-    fn sync_not_awaited() {
-        is_found(Fault::SyncNotAwaited);
-    }
-
-    #[test]
-    fn removal_not_announced() {
-        is_found(Fault::RemovalNotAnnounced);
-    }
-
-    #[test]
     fn tail_not_synced() {
         is_found(Fault::TailNotSynced);
     }
@@ -240,5 +230,10 @@ mod planted {
     #[test]
     fn owed_not_shown() {
         is_found(Fault::OwedNotShown);
+    }
+
+    #[test]
+    fn aborted_trimmed() {
+        is_found(Fault::AbortedTrimmed);
     }
 }

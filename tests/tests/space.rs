@@ -138,8 +138,11 @@ impl Writer {
             let answer = ops::produce(&mut client, TOPIC, self.partition, batch).await;
             let answer = answer.unwrap();
             assert_eq!((answer.error_code, answer.base_offset), (0, offset));
+            if offset % self.step != 0 {
+                continue;
+            }
             let mut waits = 0;
-            while offset % self.step == 0 {
+            loop {
                 let start = start(&mut client, self.partition).await;
                 self.log.start.store(start, Ordering::SeqCst);
                 let full = |limit| disk_use(&self.data_dir) > limit;

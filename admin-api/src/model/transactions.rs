@@ -28,7 +28,7 @@ pub(crate) struct Next {
     /// `nothing`, `abort-by-timeout`, `write-markers`, `await-brokers` or `expire`.
     #[schema(value_type = String)]
     pub(crate) action: &'static str,
-    /// When, ms since the Unix epoch, where that is known. A pass every 10 s sees to it.
+    /// When, ms since the Unix epoch, where that is known: the next pass behind it sees to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at_ms: Option<i64>,
     /// The same for people.
@@ -203,7 +203,9 @@ fn deadline_ms(entry: &TxnEntry) -> Option<i64> {
 
 fn next(entry: &TxnEntry, now_ms: i64) -> Next {
     let (action, at_ms, text) = if entry.state.prepared().is_some() {
-        let text = "its markers are being written; what fails is tried again every 10 s".to_owned();
+        let text =
+            "its markers are being written; what fails is tried again by every reconcile pass"
+                .to_owned();
         ("write-markers", None, text)
     } else if entry.is_gated() {
         let brokers: Vec<String> = entry
@@ -217,7 +219,7 @@ fn next(entry: &TxnEntry, now_ms: i64) -> Next {
     } else if entry.state == TxnState::Ongoing {
         let at_ms = deadline_ms(entry).unwrap_or(now_ms);
         let text = if at_ms < now_ms {
-            "it is past its timeout: the next pass, within 10 s, aborts it".to_owned()
+            "it is past its timeout: the next pass of the reaper aborts it".to_owned()
         } else {
             let after = (at_ms - now_ms).div_euclid(1000);
             format!("unless its client ends it, it is aborted by timeout in {after} s")

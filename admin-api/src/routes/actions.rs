@@ -266,7 +266,7 @@ enum Which {
     Reconcile,
 }
 
-/// Aborts every transaction that is past its timeout now, instead of within 10 s.
+/// Aborts every transaction that is past its timeout now, instead of with the reaper's next pass.
 #[utoipa::path(
     post,
     path = "/api/v1/reaper/run",
@@ -287,7 +287,7 @@ pub(crate) async fn reaper_run(
     run(app, &uri, body, Which::Reaper).await
 }
 
-/// Tries again now, instead of within 10 s, to carry out what is decided.
+/// Tries again now, instead of with the next pass, to carry out what is decided.
 #[utoipa::path(
     post,
     path = "/api/v1/reconcile/run",

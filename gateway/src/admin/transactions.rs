@@ -296,7 +296,7 @@ async fn finish(txns: Txns) -> Pass {
         let txns = one.clone();
         async move {
             match txns.reconcile(&id).await {
-                Ok(true) => Ok(()),
+                Ok(true) => Ok(true),
                 Ok(false) => Err("its markers are not all written".to_owned()),
                 Err(error) => Err(error.to_string()),
             }
@@ -307,7 +307,8 @@ async fn finish(txns: Txns) -> Pass {
     pass
 }
 
-async fn pass<F: Future<Output = Result<(), String>> + Send>(
+/// Has `one` take care of each; whether there was anything to do.
+async fn pass<F: Future<Output = Result<bool, String>> + Send>(
     due: Vec<Arc<str>>,
     one: impl Fn(Arc<str>) -> F + Send,
 ) -> Pass {
@@ -325,7 +326,9 @@ async fn pass<F: Future<Output = Result<(), String>> + Send>(
     };
     while let Some((id, outcome)) = outcomes.next().await {
         match outcome {
-            Ok(()) => pass.done.push(id),
+            Ok(true) => pass.done.push(id),
+            // What ended in between was ended by somebody else.
+            Ok(false) => {}
             Err(error) => pass.failed.push((id, error)),
         }
     }

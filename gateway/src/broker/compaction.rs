@@ -34,7 +34,7 @@ impl Broker {
         let clock = self.env.clock.clone();
         let stopping = self.stopping.clone();
         let task: BoxFuture<'static, ()> = Box::pin(async move {
-            let mut looks = SEAL_EVERY;
+            let (mut looks, mut told) = (SEAL_EVERY, false);
             loop {
                 tokio::select! {
                     biased;
@@ -46,6 +46,7 @@ impl Broker {
                 };
                 looks = looks.saturating_add(1);
                 let mut sealed = false;
+                told = told || broker.tells_that_nothing_is_compacted();
                 for topic in broker.topics().iter().filter(|topic| topic.rules.compact) {
                     sealed |= broker.compact(topic, looks >= SEAL_EVERY).await;
                 }
@@ -55,6 +56,24 @@ impl Broker {
             }
         });
         drop(self.env.runtime.spawn_io("compaction", task));
+    }
+
+    /// Says that the store does not compact, if it does not and somebody wants it to.
+    fn tells_that_nothing_is_compacted(&self) -> bool {
+        let topics = self.topics();
+        let compacted = topics.iter().filter(|topic| topic.rules.compact);
+        let mut partitions = compacted.flat_map(|topic| &topic.partitions);
+        let kept = partitions.find(|partition| {
+            let log = partition.id();
+            let unsettled = || self.store.settled(log).is_none();
+            // Asked again: its shard may have been opened between the two questions.
+            unsettled() && self.store.bounds(log).is_some() && unsettled()
+        });
+        if let Some(partition) = kept {
+            let topic = partition.topic();
+            tracing::warn!(%topic, "the store does not compact: compacted topics keep everything");
+        }
+        kept.is_some()
     }
 
     /// Compacts what needs it of a topic; whether a file was closed for that.
@@ -86,10 +105,10 @@ impl Broker {
                 let upto = done.rewritten.upto;
                 tracing::debug!(topic = %partition.topic(), %log, upto, "a partition is compacted");
             }
-            // Its storage or its leadership is gone, which is said elsewhere.
-            Ok(None) | Err(TrimError::NotLeader | TrimError::Storage(_)) => {}
-            // It was trimmed meanwhile.
-            Err(TrimError::OffsetOutOfRange) => {}
+            // Its storage or its leadership is gone, which is said elsewhere; or it was trimmed
+            // meanwhile.
+            Ok(None)
+            | Err(TrimError::NotLeader | TrimError::Storage(_) | TrimError::OffsetOutOfRange) => {}
             Err(error) => {
                 tracing::warn!(%log, %error, "compaction is tried again at the next look");
             }

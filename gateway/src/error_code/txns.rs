@@ -12,6 +12,7 @@ use crate::partition::AppendError;
 pub fn txn(error: TxnError) -> ResponseError {
     match error {
         TxnError::InvalidRequest => ResponseError::InvalidRequest,
+        TxnError::TooLarge => ResponseError::TransactionAbortable,
         TxnError::InvalidTransactionTimeout => ResponseError::InvalidTransactionTimeout,
         TxnError::ConcurrentTransactions => ResponseError::ConcurrentTransactions,
         TxnError::ProducerFenced => ResponseError::ProducerFenced,
@@ -94,6 +95,7 @@ mod tests {
     fn codes_are_kafkas() {
         for (error, code) in [
             (TxnError::InvalidRequest, 42),
+            (TxnError::TooLarge, 120),
             (TxnError::InvalidTransactionTimeout, 50),
             (TxnError::ConcurrentTransactions, 51),
             (TxnError::ProducerFenced, 90),

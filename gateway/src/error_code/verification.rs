@@ -29,8 +29,7 @@ pub(crate) fn unverified(why: Unverified, version: i16) -> ResponseError {
         }
         TxnError::InvalidProducerIdMapping => ResponseError::InvalidProducerIdMapping,
         TxnError::InvalidTxnState => ResponseError::InvalidTxnState,
-        // More partitions than a transaction can have.
-        TxnError::InvalidRequest => ResponseError::TransactionAbortable,
+        TxnError::InvalidRequest | TxnError::TooLarge => ResponseError::TransactionAbortable,
         TxnError::InvalidTransactionTimeout | TxnError::UnknownServerError => {
             ResponseError::UnknownServerError
         }

@@ -1,8 +1,8 @@
 //! DescribeLogDirs (key 35), versions 1 to 4. v3 an error for the whole, v4 the file system's size.
 //!
 //! There is one directory. A partition's size is what its batches take in the store; of a stretch
-//! that the log's start cuts all counts, as of a segment in Kafka. No replica is behind or on its way
-//! elsewhere. Partitions that are not served here, and names that are none, are left out.
+//! that the log's start cuts all counts, as of a segment in Kafka. No replica is behind, or on its
+//! way elsewhere. Partitions that are not served here, and names that are none, are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -52,11 +52,11 @@ struct Target {
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    request: FetchRequest,
+    request: &FetchRequest,
 ) -> Staged<ApiResponse> {
     let by_id = context.version >= 13;
-    let limits = limits(broker, &request);
-    let session = session_request(&request, by_id);
+    let limits = limits(broker, request);
+    let session = session_request(request, by_id);
     let now = broker.env().clock.monotonic();
     let random = broker.env().random.next_u64();
     let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);

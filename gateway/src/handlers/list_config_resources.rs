@@ -1,4 +1,4 @@
-//! ListConfigResources (key 74), versions 0 and 1. v0 asks for client metrics only, v1 for any types.
+//! ListConfigResources (key 74), versions 0 and 1. v0 is about client metrics, v1 about any types.
 //!
 //! Difference from Kafka: no loggers are listed, because none are described.
 
@@ -14,7 +14,7 @@ use super::{bounded, text};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 
-/// The types that a client may ask for: topics, brokers, loggers of brokers, client metrics, groups.
+/// What a client may ask for: topics, brokers, loggers of brokers, client metrics, groups.
 const TYPES: [i8; 5] = [TOPIC, BROKER, 8, CLIENT_METRICS, 32];
 const CLIENT_METRICS: i8 = 16;
 

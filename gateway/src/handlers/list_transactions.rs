@@ -2,12 +2,14 @@
 //! v1 by how long they are open; v2 by a pattern that a whole id must match (KIP-1152).
 //!
 //! Filters are joined by and. The name of a state that nobody knows is told back, and matches no
-//! id.
+//! id. Who asks for producers wants to know what their open transactions wait for, and concludes
+//! from an id that is not listed that nobody ends them: while a slot is damaged that is answered
+//! with 15. Other lists have what can be read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use coordinator::machine::txn::{self, Shown, TxnEntry, TxnState};
+use coordinator::machine::txn::{self, Outline, TxnEntry, TxnState};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::list_transactions_response::TransactionState;
 use kafka_protocol::messages::{
@@ -17,10 +19,11 @@ use kafka_protocol::protocol::StrBytes;
 use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
-use super::text;
-use crate::api::{ApiResponse, Staged};
+use super::{ROOM_FROM, text};
+use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 use crate::error_code;
+use crate::wire::codec;
 
 /// States that Kafka knows besides ours. No id is ever seen in them.
 const OTHER_STATES: [&str; 2] = ["Dead", "PrepareEpochFence"];
@@ -41,21 +44,39 @@ struct Wanted {
 
 pub(crate) fn handle(
     broker: &Arc<Broker>,
-    request: &ListTransactionsRequest,
+    context: &RequestContext,
+    request: ListTransactionsRequest,
 ) -> Staged<ApiResponse> {
+    let (broker, version) = (Arc::clone(broker), context.version);
+    Staged::Later(Box::pin(async move {
+        let answer = answer(&broker, &request).await;
+        let bytes = codec::body_len(&answer, version);
+        if bytes < ROOM_FROM {
+            return answer;
+        }
+        // Not kept while it waits.
+        drop(answer);
+        let room = broker.answers().room(bytes).await;
+        let mut again = self::answer(&broker, &request).await;
+        again.put_room(room.into());
+        again
+    }))
+}
+
+async fn answer(broker: &Broker, request: &ListTransactionsRequest) -> ApiResponse {
     let mut response = ListTransactionsResponse::default();
-    match list(broker, request) {
+    match list(broker, request).await {
         Ok((unknown, listed)) => {
             response.unknown_state_filters = unknown;
             response.transaction_states = listed;
         }
         Err(code) => response.error_code = code.code(),
     }
-    Staged::Now(ApiResponse::ListTransactions(Box::new(response)))
+    ApiResponse::ListTransactions(Box::new(response))
 }
 
 /// The names of states that nobody knows, and the ids.
-fn list(
+async fn list(
     broker: &Broker,
     request: &ListTransactionsRequest,
 ) -> Result<(Vec<StrBytes>, Vec<TransactionState>), ResponseError> {
@@ -68,15 +89,17 @@ fn list(
         now_ms: broker.env().clock.wall_ms(),
     };
     let take = |id: &Arc<str>, entry: &TxnEntry| {
-        let shown = txn::shown(entry);
-        wanted.takes(id, &shown).then(|| {
+        let outline = txn::outline(entry);
+        wanted.takes(id, &outline).then(|| {
             TransactionState::default()
                 .with_transactional_id(TransactionalId(text(id)))
-                .with_producer_id(ProducerId(shown.pid.0))
-                .with_transaction_state(text(shown.state.name()))
+                .with_producer_id(ProducerId(outline.pid.0))
+                .with_transaction_state(text(outline.state.name()))
         })
     };
-    let mut listed = broker.txns().list(take).map_err(error_code::txn)?;
+    let whole = !wanted.producers.is_empty();
+    let listed = broker.txns().list(whole, take).await;
+    let mut listed = listed.map_err(error_code::txn)?;
     listed.sort_by(|a, b| a.transactional_id.cmp(&b.transactional_id));
     Ok((unknown, listed))
 }
@@ -112,11 +135,11 @@ pub(crate) fn pattern(pattern: &str) -> Result<Option<Regex>, ResponseError> {
 }
 
 impl Wanted {
-    fn takes(&self, id: &str, shown: &Shown) -> bool {
-        let of_state = |states: &BTreeSet<_>| states.contains(&shown.state);
-        let age_ms = self.now_ms.saturating_sub(shown.start_ms.unwrap_or(-1));
+    fn takes(&self, id: &str, outline: &Outline) -> bool {
+        let of_state = |states: &BTreeSet<_>| states.contains(&outline.state);
+        let age_ms = self.now_ms.saturating_sub(outline.start_ms.unwrap_or(-1));
         self.states.as_ref().is_none_or(of_state)
-            && (self.producers.is_empty() || self.producers.contains(&shown.pid.0))
+            && (self.producers.is_empty() || self.producers.contains(&outline.pid.0))
             && (self.longer_than_ms < 0 || age_ms > self.longer_than_ms)
             && self
                 .pattern
@@ -162,7 +185,7 @@ mod tests {
             start_ms: Some(1_000),
             ..TxnEntry::new(Pid(7), 60_000, 0)
         };
-        let shown = txn::shown(&entry);
+        let outline = txn::outline(&entry);
         let all = || Wanted {
             states: None,
             producers: BTreeSet::new(),
@@ -170,7 +193,7 @@ mod tests {
             pattern: None,
             now_ms: 1_500,
         };
-        let takes = |wanted: Wanted| wanted.takes("app", &shown);
+        let takes = |wanted: Wanted| wanted.takes("app", &outline);
         assert!(takes(all()));
         for (longer_than_ms, expected) in [(0, true), (499, true), (500, false)] {
             let wanted = Wanted {

@@ -60,6 +60,7 @@ use crate::wire::codec;
 const ROOM_FROM: usize = 64 << 10;
 
 /// Runs the first stage of a request.
+#[allow(clippy::too_many_lines, reason = "one line for each API")]
 pub(crate) async fn dispatch(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -68,7 +69,7 @@ pub(crate) async fn dispatch(
     in_its_place(context, &request).await;
     match request {
         ApiRequest::Produce(request) => produce::handle(broker, context, *request).await,
-        ApiRequest::Fetch(request) => fetch::handle(broker, context, *request),
+        ApiRequest::Fetch(request) => fetch::handle(broker, context, &request),
         ApiRequest::ListOffsets(request) => list_offsets::handle(broker, context, *request),
         ApiRequest::Metadata(request) => metadata::handle(broker, context, *request),
         ApiRequest::OffsetCommit(request) => offset_commit::handle(broker, context, &request),
@@ -110,12 +111,8 @@ pub(crate) async fn dispatch(
             describe_producers::handle(broker, context, *request)
         }
         ApiRequest::DescribeConfigs(request) => describe_configs::handle(broker, context, *request),
-        ApiRequest::DescribeLogDirs(request) => {
-            describe_log_dirs::handle(broker, context, *request)
-        }
-        ApiRequest::ListConfigResources(request) => {
-            list_config_resources::handle(broker, context, *request)
-        }
+        ApiRequest::DescribeLogDirs(r) => describe_log_dirs::handle(broker, context, *r),
+        ApiRequest::ListConfigResources(r) => list_config_resources::handle(broker, context, *r),
         ApiRequest::DescribeCluster(request) => describe_cluster::handle(broker, context, &request),
         ApiRequest::DescribeTopicPartitions(request) => {
             describe_topic_partitions::handle(broker, context, *request)
@@ -138,7 +135,9 @@ pub(crate) async fn dispatch(
         ApiRequest::DescribeTransactions(request) => {
             describe_transactions::handle(broker, &request)
         }
-        ApiRequest::ListTransactions(request) => list_transactions::handle(broker, &request),
+        ApiRequest::ListTransactions(request) => {
+            list_transactions::handle(broker, context, *request)
+        }
     }
 }
 

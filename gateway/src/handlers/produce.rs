@@ -320,21 +320,37 @@ fn duplicate_partitions(topics: &[TopicProduceData]) -> BTreeSet<Place> {
     duplicates
 }
 
-/// acks=0: queued is all that is promised; a partition that failed closes the connection.
+/// acks=0: queued is all that is promised; a partition that fails closes the connection, now or
+/// when that is known.
 fn unacknowledged(outcomes: Vec<(Place, Outcome)>, version: i16) -> Staged<ApiResponse> {
+    let close = move |code: ResponseError| CloseReason::UnacknowledgedError(code.code());
+    let mut queued = Vec::new();
     for (_, outcome) in outcomes {
         let code = match outcome {
             Outcome::Refused(Refusal::Code(code)) => code,
             Outcome::Refused(Refusal::Invalid(error, _)) => error_code::validate(&error),
-            Outcome::Appending {
-                ticket: Ticket::Ready(Err(error)),
-                ..
-            } => error_code::append(&error, version),
-            Outcome::Appending { .. } => continue,
+            Outcome::Appending { ticket, .. } => match ticket {
+                Ticket::Ready(Ok(_)) => continue,
+                Ticket::Ready(Err(error)) => error_code::append(&error, version),
+                Ticket::Queued(_) => {
+                    queued.push(ticket);
+                    continue;
+                }
+            },
         };
-        return Staged::Close(CloseReason::UnacknowledgedError(code.code()));
+        return Staged::Close(close(code));
     }
-    Staged::Silent
+    if queued.is_empty() {
+        return Staged::Silent;
+    }
+    Staged::Unsaid(Box::pin(async move {
+        for ticket in queued {
+            if let Err(error) = ticket.outcome().await {
+                return Some(close(error_code::append(&error, version)));
+            }
+        }
+        None
+    }))
 }
 
 /// An answer before anything is known of its partitions.

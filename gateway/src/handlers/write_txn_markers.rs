@@ -4,7 +4,7 @@
 //! Refused with 51 while the coordinator has decided about that producer's records on that
 //! partition and has not finished: its own marker is on the way. From other hosts: 31.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use coordinator::machine::txn::TopicPartitions;
@@ -37,20 +37,22 @@ pub(crate) fn handle(
     request: &WriteTxnMarkersRequest,
 ) -> Staged<ApiResponse> {
     let allowed = txn_request::is_from_cluster(context);
-    // What the coordinator has not finished, looked for once for each producer.
-    let mut known = BTreeMap::new();
-    let mut one = |marker: &WritableTxnMarker| {
-        let undecided = known.entry(marker.producer_id.0).or_insert_with(|| {
-            if !allowed {
-                return Ok(TopicPartitions::new());
-            }
-            let undecided = broker.txns().undecided(ProducerId(marker.producer_id.0));
-            undecided.map_err(error_code::txn)
-        });
+    // What the coordinator has not finished: one look, whatever is asked for.
+    let producers: BTreeSet<_> = request
+        .markers
+        .iter()
+        .map(|marker| ProducerId(marker.producer_id.0))
+        .collect();
+    let undecided = if allowed {
+        broker.txns().undecided(&producers).map_err(error_code::txn)
+    } else {
+        Ok(BTreeMap::new())
+    };
+    let one = |marker: &WritableTxnMarker| {
         let topics = marker.topics.iter().map(|topic| {
             let queue = |partition: &i32| {
                 let queued = if allowed {
-                    queue(broker, marker, undecided, &topic.name, *partition)
+                    queue(broker, marker, &undecided, &topic.name, *partition)
                 } else {
                     Err(ResponseError::ClusterAuthorizationFailed)
                 };
@@ -61,7 +63,7 @@ pub(crate) fn handle(
         });
         (marker.producer_id, topics.collect())
     };
-    let ordered: Ordered = request.markers.iter().map(&mut one).collect();
+    let ordered: Ordered = request.markers.iter().map(one).collect();
     Staged::Later(Box::pin(answer(ordered)))
 }
 
@@ -69,7 +71,7 @@ pub(crate) fn handle(
 fn queue(
     broker: &Broker,
     asked: &WritableTxnMarker,
-    undecided: &Result<TopicPartitions, ResponseError>,
+    undecided: &Result<BTreeMap<ProducerId, TopicPartitions>, ResponseError>,
     topic: &TopicName,
     partition: i32,
 ) -> Queued {
@@ -83,7 +85,8 @@ fn queue(
         .ok_or(ResponseError::UnknownTopicOrPartition)?
         .map_err(|error| error_code::unavailable_partition(&error))?;
     let undecided = undecided.as_ref().map_err(|code| *code)?;
-    let of_topic = undecided.get(topic.as_str());
+    let of_producer = undecided.get(&producer_id);
+    let of_topic = of_producer.and_then(|topics| topics.get(topic.as_str()));
     if of_topic.is_some_and(|partitions| partitions.contains(&partition)) {
         return Err(ResponseError::ConcurrentTransactions);
     }

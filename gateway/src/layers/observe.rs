@@ -137,7 +137,9 @@ where
                 Staged::Now(_) | Staged::Later(_) | Staged::Parked(_) => {
                     ordered.timing = Some(timing);
                 }
-                Staged::Silent | Staged::Close(_) => timing.finish(this.clock.monotonic()),
+                Staged::Silent | Staged::Unsaid(_) | Staged::Close(_) => {
+                    timing.finish(this.clock.monotonic());
+                }
             }
         }
         Poll::Ready(outcome)

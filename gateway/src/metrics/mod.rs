@@ -309,6 +309,19 @@ impl OffsetMetrics {
 }
 
 impl JournalMetrics {
+    fn new(source: Option<&Arc<JournalCounters>>, r: &mut Registry) -> Option<Self> {
+        let bytes = Some(Unit::Bytes);
+        let read = "Bytes read of journal files for readers, with what lies between batches";
+        let written = "Bytes written by commit rounds";
+        Some(Self {
+            source: Arc::clone(source?),
+            syncs: counter(r, "journal_syncs", "Syncs of journal files", None),
+            rounds: counter(r, "journal_commits", "Commit rounds", None),
+            bytes: counter(r, "journal_written", written, bytes.clone()),
+            read_bytes: counter(r, "journal_read", read, bytes),
+        })
+    }
+
     fn refresh(&self) {
         copy(&self.source.syncs, &self.syncs);
         copy(&self.source.rounds, &self.rounds);
@@ -366,23 +379,7 @@ impl Metrics {
                 Some(Unit::Bytes),
             ),
             condition: ConditionGauges::new(r),
-            journal: sources.journal.clone().map(|source| JournalMetrics {
-                source,
-                syncs: counter(r, "journal_syncs", "Syncs of journal files", None),
-                rounds: counter(r, "journal_commits", "Commit rounds", None),
-                bytes: counter(
-                    r,
-                    "journal_written",
-                    "Bytes written by commit rounds",
-                    Some(Unit::Bytes),
-                ),
-                read_bytes: counter(
-                    r,
-                    "journal_read",
-                    "Bytes read of journal files for readers, with what lies between batches",
-                    Some(Unit::Bytes),
-                ),
-            }),
+            journal: JournalMetrics::new(sources.journal.as_ref(), r),
             offsets: OffsetMetrics::new(&sources.offsets, r),
             history: HistoryMetrics::new(&sources.history, r),
             volume: VolumeMetrics::new(&sources.syncs, r),

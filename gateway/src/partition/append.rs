@@ -58,14 +58,12 @@ impl Partition {
     ) -> Ticket {
         let append_ms = self.deps.env.clock.wall_ms();
         let header = batch.header();
-        if self
-            .deps
-            .fences
-            .is_stale(header.producer_id, header.producer_epoch)
-        {
+        let mut state = self.state.lock();
+        // Under the lock: what is ordered behind the publication of a fence is refused by it.
+        let fences = &self.deps.fences;
+        if fences.is_stale(header.producer_id, header.producer_epoch) {
             return Ticket::Ready(Err(AppendError::StaleEpoch));
         }
-        let mut state = self.state.lock();
         let stamped = batch.stamp(state.next_offset, self.epoch);
         let meta = BatchMeta {
             implicit_add: matches!(opening, Opening::Verified(guard) if guard.is_implicit()),
@@ -183,6 +181,13 @@ impl State {
         }
         match opening {
             Opening::Unverified => Ok(()),
+            Opening::Verified(guard)
+                if guard
+                    .txn_seq()
+                    .is_some_and(|txn_seq| self.producers.has_ended(meta, txn_seq)) =>
+            {
+                Err(AppendError::InvalidTxnState)
+            }
             Opening::Verified(guard) if guard.stands(&self.guards) => Ok(()),
             Opening::Verified(_) => Err(AppendError::InvalidTxnState),
             // The transaction that it was to go on in has ended since that was looked at.

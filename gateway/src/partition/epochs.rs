@@ -4,7 +4,7 @@
 use store_adapter::batch::BatchHeader;
 use store_adapter::store::StoreError;
 
-use super::{Partition, ReadError, caught_up};
+use super::{Partition, ReadError, Visible, caught_up};
 
 /// The largest epoch of the log that is not above the one asked for, and the offset behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,23 @@ impl Partition {
     /// # Errors
     /// If the log can't be read.
     pub async fn end_of_epoch(&self, epoch: i32) -> Result<EpochEnd, ReadError> {
+        loop {
+            let visible = self.visible();
+            match self.end_within(epoch, visible).await {
+                Err(StoreError::OutOfRange { .. }) => {
+                    // A trim has overtaken the search: where the log begins now it goes on.
+                    self.follow_log_start();
+                    if self.visible().log_start == visible.log_start {
+                        return Err(ReadError::OffsetOutOfRange);
+                    }
+                }
+                found => return Ok(found?),
+            }
+        }
+    }
+
+    async fn end_within(&self, epoch: i32, visible: Visible) -> Result<EpochEnd, StoreError> {
         let current = i32::try_from(self.epoch.0).unwrap_or(i32::MAX);
-        let visible = self.visible();
         if epoch < 0 || epoch > current {
             return Ok(EpochEnd::UNKNOWN);
         }

@@ -60,9 +60,21 @@ pub struct Guard {
     id: ProducerId,
     number: u64,
     implicit: bool,
+    /// The transaction for which the coordinator gave its word.
+    txn_seq: Option<u64>,
 }
 
 impl Guard {
+    /// The coordinator counts the batch to its transaction of this number. One that was taken over
+    /// may say so of a transaction that has ended: the marker on the partition knows better.
+    pub fn approved_for(&mut self, txn_seq: u64) {
+        self.txn_seq = Some(txn_seq);
+    }
+
+    pub(super) fn txn_seq(&self) -> Option<u64> {
+        self.txn_seq
+    }
+
     pub(super) fn stands(&self, guards: &Guards) -> bool {
         guards.stands(self.id, self.number)
     }
@@ -114,6 +126,7 @@ impl Partition {
             id: meta.producer_id,
             number,
             implicit,
+            txn_seq: None,
         })
     }
 

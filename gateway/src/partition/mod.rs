@@ -8,8 +8,8 @@
 //! - `INV-P3` a failed or uncertain commit fails every batch queued behind it, drops the tail, and
 //!   the log's end is read again before the next batch is classified.
 //!
-//! Lock order: the partition lock is taken alone, except that the store's queue is entered under
-//! it.
+//! Lock order: the partition lock is taken alone, except that the store's queue is entered, and the
+//! table of fences is read, under it.
 
 mod append;
 mod caught_up;
@@ -20,6 +20,8 @@ mod guard;
 mod lane;
 mod marker;
 mod open;
+#[cfg(test)]
+mod overtaken_tests;
 mod read;
 mod retention;
 mod snapshot;

@@ -121,10 +121,14 @@ impl Partition {
         }
         // Batches that the closed partition refused still come first.
         producers.remember_refusals(&mut state.producers);
-        self.visible.send_replace(Visible {
-            log_start: bounds.start,
-            high_watermark: bounds.end,
-            last_stable: producers.last_stable_offset(bounds.end),
+        // The log may have been trimmed since it was read.
+        producers.trim(self.visible.borrow().log_start);
+        self.visible.send_modify(|visible| {
+            *visible = Visible {
+                log_start: visible.log_start.max(bounds.start),
+                high_watermark: bounds.end,
+                last_stable: producers.last_stable_offset(bounds.end),
+            };
         });
         state.producers = producers;
         state.next_offset = bounds.end;
@@ -181,7 +185,7 @@ impl Partition {
             *visible = Visible {
                 high_watermark: log.bounds.end,
                 last_stable,
-                log_start: log.bounds.start,
+                log_start: visible.log_start.max(log.bounds.start),
             };
         });
         if state.status == Status::Settling {

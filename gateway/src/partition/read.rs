@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use store_adapter::batch::BatchHeader;
+use store_adapter::fault::{Fault, planted};
 use store_adapter::records::{first_at_or_after, first_of_largest};
 use store_adapter::store::{StoreError, StoredBatch};
 use tokio::sync::oneshot;
 
-use super::{Partition, ReadError, Visible, caught_up};
+use super::{Partition, ReadError, State, Visible, caught_up};
 
 /// Largest batch that is walked on a worker.
 const WALKED_MAX: usize = 64 * 1024;
@@ -142,14 +143,10 @@ impl Partition {
                 // What was read may be of a transaction that compaction has taken meanwhile.
                 continue;
             }
-            let aborted = state.producers.aborted(from, end);
-            let aborted = aborted
-                .iter()
-                .map(|txn| (txn.producer_id.0, txn.first_offset));
             return Ok(ReadOutcome {
                 visible,
                 batches,
-                aborted: Some(aborted.collect()),
+                aborted: Some(self.aborted_of(&state, from, end)?),
             });
         }
     }
@@ -183,6 +180,24 @@ impl Partition {
         Ok(read.await.inspect_err(seen)?)
     }
 
+    /// What a reader must know of the transactions in `from..end`, which it has read: producer id
+    /// and first offset of those that were aborted.
+    ///
+    /// What is forgotten of them is what the log has lost. A trim may have overtaken the read, and
+    /// then nobody can say any more which of its records were aborted.
+    fn aborted_of(&self, state: &State, from: i64, end: i64) -> Result<Vec<(i64, i64)>, ReadError> {
+        // Moves under the lock of the state only, together with what is forgotten.
+        let log_start = self.visible.borrow().log_start;
+        if from < log_start && !planted(Fault::AbortedTrimmed) {
+            return Err(ReadError::OffsetOutOfRange);
+        }
+        let aborted = state.producers.aborted(from, end);
+        let known = aborted.iter();
+        Ok(known
+            .map(|txn| (txn.producer_id.0, txn.first_offset))
+            .collect())
+    }
+
     /// The first offset of the log.
     pub fn earliest(&self) -> ListedOffset {
         ListedOffset {
@@ -208,7 +223,22 @@ impl Partition {
         timestamp_ms: i64,
         isolation: Isolation,
     ) -> Result<ListedOffset, ReadError> {
-        let log_start = self.visible().log_start;
+        loop {
+            let before = self.visible().log_start;
+            let listed = self.time_from(before, timestamp_ms, isolation).await?;
+            if self.still_holds(listed, before) {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// The first record from `log_start` on that is not older than `timestamp_ms`.
+    async fn time_from(
+        &self,
+        log_start: i64,
+        timestamp_ms: i64,
+        isolation: Isolation,
+    ) -> Result<ListedOffset, ReadError> {
         let search = move |batch: &Bytes| first_at_or_after(batch, timestamp_ms, log_start);
         let mut from = log_start;
         let (store, id) = (&self.deps.store, self.id);
@@ -227,7 +257,21 @@ impl Partition {
 
     /// The first record that has the largest timestamp of the log.
     pub async fn max_timestamp(&self, isolation: Isolation) -> Result<ListedOffset, ReadError> {
-        let log_start = self.visible().log_start;
+        loop {
+            let before = self.visible().log_start;
+            let listed = self.max_timestamp_from(before, isolation).await?;
+            if self.still_holds(listed, before) {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// The first record from `log_start` on that has the largest timestamp.
+    async fn max_timestamp_from(
+        &self,
+        log_start: i64,
+        isolation: Isolation,
+    ) -> Result<ListedOffset, ReadError> {
         let search = move |batch: &Bytes| first_of_largest(batch, log_start);
         let mut from = log_start;
         let mut best = ListedOffset::NONE;
@@ -265,6 +309,13 @@ impl Partition {
             }
         }
         Ok(Some((found, low)))
+    }
+
+    /// Whether a record that was looked for when the log began at `before` is there still: a trim
+    /// may have overtaken the look, and then another record is the first.
+    fn still_holds(&self, listed: ListedOffset, before: i64) -> bool {
+        let log_start = self.visible().log_start;
+        log_start == before || (listed != ListedOffset::NONE && listed.offset >= log_start)
     }
 
     async fn look_into(

@@ -8,6 +8,7 @@ use coordinator::volume::format::Restored;
 use store_adapter::ids::{LeaderEpoch, LogId, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::store::LogStore;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -44,20 +45,20 @@ pub(super) async fn lead_fenced(
     epoch: u32,
     fences: Arc<FenceTable>,
 ) -> Arc<Partition> {
-    lead_in(store, epoch, fences, Env::real()).await
+    lead_on(store.clone(), Env::real(), epoch, fences).await
 }
 
-/// The same, in another environment.
-pub(super) async fn lead_in(
-    store: &Arc<MemoryStore>,
+/// The same on any store, and with any clock.
+pub(super) async fn lead_on(
+    store: Arc<dyn LogStore>,
+    env: Env,
     epoch: u32,
     fences: Arc<FenceTable>,
-    env: Env,
 ) -> Arc<Partition> {
     let deps = PartitionDeps {
         lane: Lane::start(&env, "lane").0,
         env,
-        store: store.clone(),
+        store,
         snapshots: Arc::new(NoSnapshots),
         fences,
         classified: Arc::default(),

@@ -1,15 +1,17 @@
 //! Transactions on one partition: markers, guards, fences.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator::machine::txn::Fence;
 use store_adapter::batch::{Batch, BatchHeader};
 use store_adapter::control::EndTxnMarker;
 use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence};
 use store_adapter::memory::MemoryStore;
+use store_adapter::runtime::{BoxFuture, Clock, Env};
 use store_adapter::store::LogStore;
 
-use super::testing::{LOG, SHARD, lead, lead_fenced};
+use super::testing::{LOG, SHARD, lead, lead_fenced, lead_on};
 use super::*;
 use crate::admitted::Admitted;
 
@@ -185,6 +187,83 @@ async fn markers_are_judged_by_epoch_then_by_coordinator() {
 }
 
 #[tokio::test]
+async fn what_an_administrator_put_in_for_a_coordinator_stops_no_coordinator() {
+    let store = store().await;
+    let led = lead(&store, 1).await;
+    let admin = Marker {
+        coordinator_epoch: 99,
+        txn_seq: None,
+        ..marker(7, 0, false, 0)
+    };
+    assert_eq!(base(led.append_marker(admin)).await, Ok(0));
+    assert_eq!(base(put(&led, &txn_batch(7, 0, 0))).await, Ok(1));
+    assert_eq!(ends(&led), (2, 1));
+    assert_eq!(base(led.append_marker(marker(7, 0, true, 1))).await, Ok(2));
+    assert_eq!(ends(&led), (3, 3));
+}
+
+#[tokio::test]
+async fn numbers_that_are_counted_again_under_a_higher_epoch_end_what_is_open() {
+    let store = store().await;
+    let led = lead(&store, 1).await;
+    assert_eq!(base(put(&led, &txn_batch(7, 0, 0))).await, Ok(0));
+    assert_eq!(base(led.append_marker(marker(7, 0, true, 50))).await, Ok(1));
+    // The slot is restored as it was at number 3; the next session has the next epoch.
+    assert_eq!(base(put(&led, &txn_batch(7, 1, 0))).await, Ok(2));
+    assert_eq!(ends(&led), (3, 2));
+    assert_eq!(base(led.append_marker(marker(7, 1, false, 4))).await, Ok(3));
+    assert_eq!(ends(&led), (4, 4));
+    // From here on these numbers count: one that is repeated ends nothing.
+    for led in [led, lead(&store, 2).await] {
+        let again = led.append_marker(marker(7, 1, false, 4));
+        assert_eq!(base(again).await, Ok(-1));
+    }
+    let led = lead(&store, 3).await;
+    assert_eq!(base(put(&led, &txn_batch(7, 1, 1))).await, Ok(4));
+    for late in [marker(7, 1, false, 4), marker(7, 0, true, 50)] {
+        let outcome = base(led.append_marker(late)).await;
+        assert!(outcome != Ok(5), "{outcome:?}");
+    }
+    assert_eq!(ends(&led), (5, 4));
+    assert_eq!(base(led.append_marker(marker(7, 1, true, 5))).await, Ok(5));
+    assert_eq!(ends(&led), (6, 6));
+}
+
+#[tokio::test]
+async fn the_word_of_a_coordinator_is_void_for_a_transaction_that_has_its_marker() {
+    let store = store().await;
+    let led = lead(&store, 1).await;
+    assert_eq!(base(put(&led, &txn_batch(7, 0, 0))).await, Ok(0));
+    led.append_marker(marker(7, 0, false, 3))
+        .outcome()
+        .await
+        .unwrap();
+    // Asked behind the marker, of a coordinator that was taken over before it.
+    let next = txn_batch(7, 0, 1);
+    let mut guard = led.guard(next.header(), false).unwrap();
+    let with = |guard: &Guard| {
+        base(led.append_opening(&next, Opening::Verified(guard), Admitted::default()))
+    };
+    for ended in [2, 3] {
+        guard.approved_for(ended);
+        assert_eq!(with(&guard).await, Err(AppendError::InvalidTxnState));
+    }
+    guard.approved_for(4);
+    assert_eq!(with(&guard).await, Ok(2));
+    drop(guard);
+    // A higher epoch has numbers of its own.
+    led.append_marker(marker(7, 0, true, 4))
+        .outcome()
+        .await
+        .unwrap();
+    let first = txn_batch(7, 1, 0);
+    let mut guard = led.guard(first.header(), false).unwrap();
+    guard.approved_for(1);
+    let ticket = led.append_opening(&first, Opening::Verified(&guard), Admitted::default());
+    assert_eq!(base(ticket).await, Ok(4));
+}
+
+#[tokio::test]
 async fn t38_a_guard_is_void_when_a_marker_of_its_producer_came_between() {
     let store = store().await;
     let led = lead(&store, 1).await;
@@ -299,6 +378,66 @@ async fn a_fence_refuses_data_and_never_a_marker() {
     assert_eq!(base(led.append_marker(marker(7, 1, false, 1))).await, Ok(2));
     assert_eq!(base(put(&led, &txn_batch(7, 3, 0))).await, Ok(3));
     assert_eq!(ends(&led), (4, 1));
+}
+
+/// A clock that says when somebody asks it for the time of day.
+#[derive(Debug)]
+struct Telling {
+    inner: Arc<dyn Clock>,
+    asked: std::sync::mpsc::SyncSender<()>,
+}
+
+impl Clock for Telling {
+    fn wall_ms(&self) -> i64 {
+        self.asked.try_send(()).unwrap_or_default();
+        self.inner.wall_ms()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.inner.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.inner.sleep(duration)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a thread that waits for a lock is what is tested"
+)]
+async fn a_fence_that_is_published_before_a_batch_is_ordered_refuses_it() {
+    let store = store().await;
+    let (asked, is_asked) = std::sync::mpsc::sync_channel(1);
+    let mut env = Env::real();
+    env.clock = Arc::new(Telling {
+        inner: env.clock,
+        asked,
+    });
+    let fences = Arc::<FenceTable>::default();
+    let led = lead_on(store.clone(), env, 1, fences.clone()).await;
+    while is_asked.try_recv().is_ok() {}
+    let held = led.state.lock();
+    let appending = std::thread::spawn({
+        let (led, runtime) = (led.clone(), tokio::runtime::Handle::current());
+        move || {
+            let _inside = runtime.enter();
+            put(&led, &txn_batch(7, 0, 0))
+        }
+    });
+    // It has begun, and comes to wait for the partition while this thread gives way.
+    is_asked.recv().unwrap();
+    for _ in 0..1000 {
+        std::thread::yield_now();
+    }
+    fences.raise([Fence {
+        pid: ProducerId(7),
+        epoch: ProducerEpoch(1),
+    }]);
+    drop(held);
+    let ticket = appending.join().unwrap();
+    assert_eq!(base(ticket).await, Err(AppendError::StaleEpoch));
 }
 
 #[tokio::test]

@@ -2,9 +2,9 @@
 //! `UnifiedLog.analyzeAndValidateRecords` and `LogValidator` of Kafka, as pure functions.
 //!
 //! Uncompressed batches are walked record by record; compressed ones are judged by their header
-//! unless the topic's rules want them unpacked, as compaction does, which needs keys. Where Kafka fails without a good reason, this
-//! refuses: undefined codecs, offset deltas that are not 0, 1, 2 and so on, producer fields that
-//! contradict each other.
+//! unless the topic's rules want them unpacked, as compaction does, which needs keys. Where Kafka
+//! fails without a good reason, this refuses: undefined codecs, offset deltas that are not 0, 1, 2
+//! and so on, producer fields that contradict each other.
 
 use bytes::Bytes;
 use store_adapter::batch::{Batch, BatchError, BatchHeader, HEADER_LEN};

@@ -8,7 +8,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::broker::Broker;
-use crate::partition::{Marker, Partition};
+use crate::partition::{AppendError, Marker, Partition};
 
 /// The partitions of the broker that is coming up: its ports are made before it is.
 #[derive(Debug, Default)]
@@ -29,7 +29,9 @@ impl LocalMarkers {
     }
 
     /// Writes a marker to partitions that this broker leads; durable in all of them when it
-    /// returns.
+    /// returns. A partition that refuses it for good, because a newer session has written there
+    /// without asking its coordinator, is left to that one, as Kafka does: what is open there
+    /// then hangs, is shown so, and an administrator may end it.
     ///
     /// # Errors
     /// If it is not, or may not be, in one of them.
@@ -54,8 +56,18 @@ impl LocalMarkers {
         });
         let mut outcome = Ok(());
         for (partition, ticket) in ordered.collect::<Vec<_>>() {
-            if let Err(error) = ticket.outcome().await {
-                let (topic, number) = (partition.topic(), partition.id().partition);
+            let Err(error) = ticket.outcome().await else {
+                continue;
+            };
+            let (topic, number) = (partition.topic(), partition.id().partition);
+            if let AppendError::StaleEpoch | AppendError::CoordinatorFenced = error {
+                let (pid, epoch) = (marker.producer_id.0, marker.producer_epoch.0);
+                let commit = marker.commit;
+                tracing::error!(
+                    %topic, number, pid, epoch, commit, %error,
+                    "a partition refuses the end of a transaction; what is open there hangs"
+                );
+            } else {
                 outcome = Err(PortError(format!("marker of {topic}-{number}: {error}")));
             }
         }

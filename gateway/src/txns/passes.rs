@@ -66,8 +66,13 @@ async fn reconciles(broker: Weak<Broker>, interval: Duration, queues: QueuePasse
             (false, false) => AGAIN,
         };
         let wait = if loading || left { pause } else { interval };
+        let reread = broker.txns().reread();
         drop(broker);
-        clock.sleep(wait).await;
+        tokio::select! {
+            biased;
+            () = reread => {}
+            () = clock.sleep(wait) => {}
+        }
     }
 }
 
@@ -116,7 +121,9 @@ async fn reap(broker: Arc<Broker>) {
     let overdue = txns.overdue(broker.env().clock.wall_ms());
     each(txns, overdue, |txns, id| async move {
         match txns.reap(&id).await {
-            Ok(()) => tracing::info!(%id, "a transaction has timed out and is aborted"),
+            Ok(true) => tracing::info!(%id, "a transaction has timed out and is aborted"),
+            // Its client has ended it.
+            Ok(false) => {}
             Err(error) => tracing::warn!(%id, %error, "a timed-out transaction is not aborted yet"),
         }
     })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::machine::txn::{
-    Added, Client, GATE_WAIT_MS, Named, Session, TopicPartitions, TxnError,
+    Added, Client, GATE_WAIT_MS, Named, Session, TopicPartitions, TxnError, Verified, partitions_of,
 };
 use store_adapter::batch::BatchHeader;
 use store_adapter::fault::{Fault, planted};
@@ -139,14 +139,17 @@ impl Question {
         context: &RequestContext,
         transactional_id: &str,
     ) -> Vec<Verification> {
-        let missing = within(broker, self.missing(broker, context, transactional_id)).await;
+        let verified = within(broker, self.verified(broker, context, transactional_id)).await;
         let candidates = self.candidates.iter().zip(self.guards);
         let outcomes = candidates.map(|(one, guard)| {
-            let Some(guard) = guard else {
+            let Some(mut guard) = guard else {
                 return Verification::NotNeeded;
             };
-            let why = match &missing {
-                Ok(missing) if !one.is_in(missing) => return Verification::Passed(guard),
+            let why = match &verified {
+                Ok(verified) if !one.is_in(&verified.missing) => {
+                    guard.approved_for(verified.txn_seq);
+                    return Verification::Passed(guard);
+                }
                 Ok(_) => Unverified::NotInTxn,
                 Err(why) => *why,
             };
@@ -158,24 +161,27 @@ impl Question {
         outcomes.collect()
     }
 
-    /// Which of the partitions are not in the transaction.
-    async fn missing(
+    /// The transaction, and which of the partitions are not in it.
+    async fn verified(
         &self,
         broker: &Broker,
         context: &RequestContext,
         id: &str,
-    ) -> Result<TopicPartitions, TxnError> {
+    ) -> Result<Verified, TxnError> {
         let (coordinators, session) = (broker.coordinators(), self.session);
         if !self.implicit {
-            let verified = coordinators.verify_partitions(id, session, &self.asked);
-            return Ok(verified.await?.missing);
+            return coordinators
+                .verify_partitions(id, session, &self.asked)
+                .await;
         }
         let client = client(context);
         let added = coordinators.add_partitions(id, session, &self.asked, Some(&client));
-        match added.await? {
-            Added::InTxn(_) => Ok(TopicPartitions::new()),
-            Added::Missing(missing) => Ok(missing),
-        }
+        let (txn_seq, missing) = match added.await? {
+            Added::InTxn(txn_seq) => (txn_seq, TopicPartitions::new()),
+            // Then none of the others is added either.
+            Added::Missing(_) => (0, partitions_of(self.asked.iter())),
+        };
+        Ok(Verified { txn_seq, missing })
     }
 }
 
@@ -194,8 +200,8 @@ impl Candidate {
 /// transaction without a record.
 async fn within(
     broker: &Broker,
-    ask: impl Future<Output = Result<TopicPartitions, TxnError>>,
-) -> Result<TopicPartitions, Unverified> {
+    ask: impl Future<Output = Result<Verified, TxnError>>,
+) -> Result<Verified, Unverified> {
     let late = broker
         .env()
         .clock

@@ -489,6 +489,23 @@ async fn closes_silence_and_panics_of_the_service() {
     kit.next_staged().await.send(Staged::Close(reason)).unwrap();
     assert!(kit::answer(&mut client).await.is_none());
 
+    // What is unsaid may go well, or not.
+    let mut client = kit.connect().await;
+    client
+        .write_all(&[metadata(1), metadata(2), metadata(3)].concat())
+        .await
+        .unwrap();
+    let (fail, fails) = tokio::sync::oneshot::channel();
+    let fails = Staged::Unsaid(Box::pin(async { fails.await.ok() }));
+    kit.next_staged().await.send(fails).unwrap();
+    let well = Staged::Unsaid(Box::pin(async { None }));
+    kit.next_staged().await.send(well).unwrap();
+    kit.next_call().await.answer();
+    let answer = kit::answer(&mut client).await.unwrap();
+    assert_eq!(answer.correlation_id, 3, "1 and 2 have no answer");
+    fail.send(CloseReason::UnacknowledgedError(47)).unwrap();
+    assert!(kit::answer(&mut client).await.is_none());
+
     let mut client = kit.connect().await;
     client.write_all(&metadata(4)).await.unwrap();
     let panics = Staged::Later(Box::pin(async {

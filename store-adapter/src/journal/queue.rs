@@ -150,7 +150,8 @@ impl Queue {
     }
 
     /// Waits until something is queued, and takes commands in order: at most `max_count`, and no
-    /// more once they hold `max_bytes`. A close comes alone, and so does a roll. Empty once the queue is closed.
+    /// more once they hold `max_bytes`. A close comes alone, and so does a roll. Empty once the
+    /// queue is closed.
     pub(crate) async fn take(&self, max_count: usize, max_bytes: usize) -> Vec<Queued> {
         loop {
             {

@@ -1,9 +1,9 @@
 //! Compaction in the journal: batches of some logs pass a sieve while their file is written anew.
 //!
 //! The frames of a log tile its offsets, also where batches are gone: the frame of the next batch
-//! that is left begins where the first one of those began. Where none that was sifted follows in the
-//! file, the last one stays as a batch of nobody and without records. So every reader, and every check that
-//! nothing is missing, finds for each offset one frame that answers for it.
+//! that is left begins where the first one of those began. Where none that was sifted follows in
+//! the file, the last one stays as a batch of nobody and without records. So every reader, and
+//! every check that nothing is missing, finds for each offset one frame that answers for it.
 //!
 //! Files are taken in order of offset, and a log is left where one of its files could not be
 //! written: what made a batch needless may not go before that batch.

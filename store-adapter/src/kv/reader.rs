@@ -108,13 +108,13 @@ impl Reader {
 
     fn find_once(&self, from: i64, timestamp_ms: i64) -> Result<Option<StoredBatch>, StoreError> {
         let Bounds { start, end } = *self.log.bounds.borrow();
-        let start = start.max(from);
-        if start >= end {
+        let from = from.max(start);
+        if from >= end {
             return self.log.shard.check().map(|()| None);
         }
         let db = self.log.shard.db()?;
         let mut first = None;
-        let found = self.each(&db, start, |base, meta| {
+        let found = self.each(&db, from, |base, meta| {
             if base < end && meta.max_timestamp >= timestamp_ms {
                 first = Some((base, *meta));
             }

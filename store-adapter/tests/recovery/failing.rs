@@ -120,6 +120,7 @@ const EACH: i64 = 3;
 
 /// Space is given back while the step of number `steps` fails: a trim, the deletion of a topic,
 /// files that are unlinked and files that are written anew. Whether the fault came.
+#[allow(clippy::too_many_lines, reason = "one story")]
 async fn give_back(steps: u64, outcome: StepOutcome) -> bool {
     let volume = MemoryVolume::new();
     let hook = Arc::new(Once {

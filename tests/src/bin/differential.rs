@@ -22,7 +22,9 @@ struct Arguments {
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     if arguments.list {
-        ALL.iter().for_each(|vector| println!("{}", vector.id));
+        for vector in ALL {
+            println!("{}", vector.id);
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let named = |vector: &Vector| {

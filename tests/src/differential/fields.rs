@@ -108,7 +108,7 @@ fn place<'a>(open: &mut [(String, Container)], line: &'a str) -> (String, &'a st
     match open.last_mut() {
         None => (String::new(), line),
         Some((path, Container::Wrapper(next))) => {
-            let place = match next {
+            let place = match *next {
                 0 => path.clone(),
                 place => format!("{path}[{place}]"),
             };

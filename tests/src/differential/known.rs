@@ -1,6 +1,6 @@
 //! The file of known differences.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
@@ -41,12 +41,12 @@ pub fn load() -> Result<Known> {
     let path = repository().join("tests/differential/known.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let known: Known = toml::from_str(&text).with_context(|| path.display().to_string())?;
-    let mut seen = BTreeMap::new();
+    let mut seen = BTreeSet::new();
     for entry in &known.difference {
         let vector = &entry.vector;
         ensure!(!entry.reason.is_empty(), "{vector}: no reason");
         ensure!(!entry.fields.is_empty(), "{vector}: no fields");
-        ensure!(seen.insert(vector, ()).is_none(), "{vector} is there twice");
+        ensure!(seen.insert(vector), "{vector} is there twice");
         let exists = super::ALL.iter().any(|one| one.id == *vector);
         ensure!(exists, "{vector} is no vector");
         if let Some(file) = entry.decision.as_ref().filter(|d| d.starts_with("docs/")) {

@@ -18,8 +18,6 @@ use crate::raw::{RawClient, ops};
 const PRESENT: i64 = 120_000;
 /// How far the timestamps of batches lie back, in ms, so that none is taken for the present.
 const BACK: i64 = 1_800_000;
-/// How long a connection must be silent to count as one that is not answered.
-const QUIET: Duration = Duration::from_millis(300);
 /// How often something that comes by itself is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 /// At most so often.
@@ -181,6 +179,7 @@ impl Play {
     }
 
     /// Expects a literal.
+    #[allow(clippy::needless_pass_by_value, reason = "literals are values")]
     pub(super) fn expect<T: Debug + PartialEq>(&mut self, what: &str, got: T, wanted: T) {
         if got != wanted {
             let said = format!("{what}: {got:?} where {wanted:?} is expected");
@@ -210,21 +209,18 @@ impl Play {
         Ok(())
     }
 
-    /// Sends bytes on a connection of its own and records what becomes of them: `closed`, `silent`,
-    /// or the answer in hexadecimal; expects that.
+    /// Sends bytes on a connection of its own and records what becomes of them: `closed`, or the
+    /// answer in hexadecimal; expects that.
     pub(super) async fn bytes(&mut self, what: &str, bytes: &[u8], wanted: &str) -> Result<()> {
         let mut client = self.connect().await?;
         // A broker may close before it has everything.
         client.send_bytes(bytes).await.ok();
-        let seen = if client.is_silent_for(QUIET).await {
-            "silent".to_owned()
-        } else {
-            match client.receive_frame().await {
-                Ok(Some(frame)) => frame
-                    .iter()
-                    .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}")),
-                Ok(None) | Err(_) => "closed".to_owned(),
-            }
+        let seen = match client.receive_frame().await {
+            Ok(Some(frame)) => frame
+                .iter()
+                .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}")),
+            Ok(None) => "closed".to_owned(),
+            Err(error) => error.to_string(),
         };
         self.record(what, &seen);
         self.expect(what, seen.as_str(), wanted);

@@ -55,12 +55,8 @@ pub(crate) async fn churn(client: Client, auto_partitions: u32) {
     }
 }
 
-/// What keeps everything.
-const FOREVER: [(&str, &str); 3] = [
-    ("cleanup.policy", "delete"),
-    ("retention.ms", "-1"),
-    ("retention.bytes", "-1"),
-];
+/// Who reads records of transactions has no naive model of compaction.
+const UNCOMPACTED: (&str, &str) = ("cleanup.policy", "delete");
 
 fn config((key, value): (&'static str, &'static str)) -> CreatableTopicConfig {
     CreatableTopicConfig::default()
@@ -76,7 +72,7 @@ pub(crate) async fn create(client: &Client, connection: &Connection, name: &str)
         .with_num_partitions(partitions)
         .with_replication_factor(1)
         .with_configs(if txns::is_topic(name) {
-            FOREVER.map(config).to_vec()
+            vec![config(UNCOMPACTED)]
         } else {
             Vec::new()
         });

@@ -144,6 +144,10 @@ struct Inner {
 
 /// The history of one run.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a property of the plan"
+)]
 pub(crate) struct History {
     world: World,
     inner: Mutex<Inner>,

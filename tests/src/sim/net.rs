@@ -334,7 +334,7 @@ async fn write(net: Arc<Network>, env: Env, mut answers: mpsc::Receiver<Answer>)
         let response = match staged {
             Staged::Now(response) => response,
             Staged::Later(response) | Staged::Parked(response) => response.await,
-            Staged::Silent => continue,
+            Staged::Silent | Staged::Unsaid(_) => continue,
             Staged::Close(reason) => {
                 net.history
                     .violation(&format!("connection closed: {reason}"));

@@ -99,6 +99,7 @@ pub(crate) enum PairAct {
 
 /// What a run is made of.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 pub(crate) struct Plan {
     pub(crate) mode: Mode,
     /// `flush.policy=os`.
@@ -144,7 +145,7 @@ pub(crate) struct Plan {
     pub(crate) txn_timeout_ms: i32,
     /// Transactional ids have a past: their epochs are nearly used up.
     pub(crate) late_epochs: bool,
-    /// What topics keep, but that of transactions; `None`: everything.
+    /// What topics keep; `None`: everything.
     pub(crate) retention: Option<RetentionRules>,
     /// `log.retention.check.interval.ms`.
     pub(crate) retain_ms: u64,

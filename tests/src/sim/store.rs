@@ -1,9 +1,11 @@
 //! The in-memory log store with the timing of a real one: groups wait, commit in rounds, and now
-//! and then nobody learns whether they did.
+//! and then nobody learns whether they did. What is read is told later: the log may be another by
+//! then.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
@@ -20,6 +22,8 @@ use super::disk::Disk;
 
 /// Groups of one round.
 const ROUND_MAX: usize = 64;
+/// How late the answer of a read may come, µs.
+const READ_US_MAX: u64 = 20_000;
 
 enum Job {
     Group(Vec<Op>, oneshot::Sender<Result<(), StoreError>>),
@@ -32,6 +36,7 @@ enum Job {
 
 /// A handle with its own queue; its groups end with the process.
 pub(crate) struct SlowStore {
+    env: Env,
     inner: Arc<MemoryStore>,
     /// Its length is bounded by what the clients have in flight.
     jobs: mpsc::UnboundedSender<(u64, Job)>,
@@ -59,11 +64,22 @@ impl SlowStore {
         };
         drop(env.runtime.spawn_io("store", Box::pin(writer.run(queue))));
         Self {
+            env: env.clone(),
             inner,
             jobs,
             queued,
             disk,
         }
+    }
+
+    /// An answer that was found now and comes later.
+    fn late<'a, T: Send + 'a>(&'a self, answer: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            let answer = answer.await;
+            let us = self.env.random.next_u64() % READ_US_MAX;
+            self.env.clock.sleep(Duration::from_micros(us)).await;
+            answer
+        })
     }
 
     fn push(&self, job: Job) {
@@ -180,7 +196,7 @@ impl LogStore for SlowStore {
         max_bytes: usize,
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>> {
-        self.inner.read(id, from, max_bytes, upto)
+        self.late(self.inner.read(id, from, max_bytes, upto))
     }
 
     fn read_within(
@@ -190,7 +206,7 @@ impl LogStore for SlowStore {
         max_bytes: usize,
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>> {
-        self.inner.read_within(id, from, max_bytes, upto)
+        self.late(self.inner.read_within(id, from, max_bytes, upto))
     }
 
     fn find_time(
@@ -199,7 +215,7 @@ impl LogStore for SlowStore {
         from: i64,
         timestamp_ms: i64,
     ) -> StoreFuture<'_, Option<StoredBatch>> {
-        self.inner.find_time(id, from, timestamp_ms)
+        self.late(self.inner.find_time(id, from, timestamp_ms))
     }
 
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {

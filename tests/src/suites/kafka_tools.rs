@@ -26,7 +26,7 @@ pub const SUITE: Suite = Suite {
     tests: || PROGRAMS.iter().map(|program| program.name).collect(),
     skipped: &[(
         "VerifiableConsumer --group-protocol consumer",
-        "the consumer protocol (KIP-848) is not served",
+        "the consumer protocol (KIP-848) is off while `group.version` is 0, the default",
     )],
     run,
 };

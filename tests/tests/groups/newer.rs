@@ -20,7 +20,7 @@ fn broker(dir: &std::path::Path) -> anyhow::Result<Gateway> {
         ..GatewayOptions::default()
     };
     let gateway = Gateway::start(&dir.join("data"), &options)?;
-    let address = gateway.address().to_string();
+    let address = gateway.address();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -35,7 +35,7 @@ fn broker(dir: &std::path::Path) -> anyhow::Result<Gateway> {
 fn ends(name: &str, command: Command) -> anyhow::Result<String> {
     let dir = tempfile::tempdir()?;
     let gateway = broker(dir.path())?;
-    let address = gateway.address().to_string();
+    let address = gateway.address();
     let command = with(command, [&*address, "t", "g", "consumer"]);
     let lines = Streams::Led(dir.path().join("lines"));
     let mut running = Running::start(name, command, lines, dir.path())?;
@@ -68,7 +68,7 @@ fn librdkafka_ends_by_a_fatal_error() -> anyhow::Result<()> {
 fn franz_go_goes_on_with_the_classic_protocol() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let gateway = broker(dir.path())?;
-    let address = gateway.address().to_string();
+    let address = gateway.address();
     let command = with(franz_go_member()?, [&*address, "t", "g", "consumer"]);
     let lines = dir.path().join("lines");
     let mut running = Running::start("go", command, Streams::Led(lines.clone()), dir.path())?;

@@ -76,6 +76,12 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          for each; Kafka the bytes of its files",
     ),
     (
+        "limits-of-transactions",
+        "at most 10,000 partitions and 1,000 groups a transaction: 42, and 120 from Produce v12, \
+         TxnOffsetCommit v5 and AddOffsetsToTxn v4 on; 65,536 transactional ids and 32 MiB a slot: \
+         15; Kafka has no such limits",
+    ),
+    (
         "log-start-after-a-crash",
         "records that were deleted stay deleted; Kafka writes the log's start down once a minute",
     ),

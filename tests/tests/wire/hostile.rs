@@ -134,6 +134,10 @@ fn largest(topic: &str) -> Bytes {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_of_100_mib_is_answered_and_the_others_are_served_beside_it() {
+    // Kafka makes room for all of them at once, and its heap is small here.
+    if on_kafka() {
+        return;
+    }
     let target = Target::alone();
     let mut bystander = target.with_topic("largest", 1).await;
     let frame = largest("largest");
@@ -163,16 +167,18 @@ async fn a_request_of_100_mib_is_answered_and_the_others_are_served_beside_it() 
         assert_eq!(client.await.unwrap(), 10);
     }
     assert!(offset > 0, "nobody was served beside it");
-    if !on_kafka() {
-        // The budget of 48 MiB, and what one such request has beyond half of it.
-        let grown = (peak(&target) - before) / MIB;
-        assert!(grown < 48 + 76 + 36, "{grown} MiB more");
-    }
+    // The budget of 48 MiB, and what one such request has beyond half of it.
+    let grown = (peak(&target) - before) / MIB;
+    assert!(grown < 48 + 76 + 36, "{grown} MiB more");
     target.log_is_clean(&[]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_byte_by_byte_cost_what_has_come_and_delay_nobody() {
+    // Kafka makes room for what is claimed.
+    if on_kafka() {
+        return;
+    }
     let target = Target::alone();
     let mut bystander = target.with_topic("trickle", 1).await;
     let before = peak(&target);
@@ -191,10 +197,8 @@ async fn requests_byte_by_byte_cost_what_has_come_and_delay_nobody() {
         let sent = produce(&mut bystander, "trickle", large()).await;
         assert_eq!(sent, (0, offset));
     }
-    if !on_kafka() {
-        let grown = (peak(&target) - before) / MIB;
-        assert!(grown < 64, "{grown} MiB more");
-    }
+    let grown = (peak(&target) - before) / MIB;
+    assert!(grown < 64, "{grown} MiB more");
     drop(slow);
     assert!(serves(&target).await);
     target.log_is_clean(&[]);

@@ -48,6 +48,15 @@ pub(crate) fn on_kafka() -> bool {
     }
 }
 
+/// The finalized `transaction.version` of every broker of the suite, 1 or 2.
+pub(crate) fn txn_version() -> u8 {
+    match std::env::var("FENCEPOST_WIRE_TXN_VERSION").as_deref() {
+        Err(_) | Ok("2") => 2,
+        Ok("1") => 1,
+        Ok(other) => panic!("FENCEPOST_WIRE_TXN_VERSION is {other:?}: 1 or 2"),
+    }
+}
+
 /// Kafka's behaviour, or ours where the list of differences has `id`.
 pub(crate) fn differs<T>(id: &str, kafka: T, ours: T) -> T {
     let known = KNOWN_DIFFERENCES.iter().any(|(name, _)| *name == id);
@@ -87,16 +96,17 @@ impl Target {
             let options = OracleOptions {
                 properties: settings,
                 heap_mib: 512,
+                transaction_version: Some(txn_version()),
                 ..OracleOptions::default()
             };
             Broker::Kafka(Box::new(KafkaNode::start(&options).unwrap()))
         } else {
             let dir = tempfile::tempdir().unwrap();
+            // Before what the test sets itself.
+            let version = format!("transaction.version={}", txn_version());
+            let settings = settings.iter().map(|(key, value)| format!("{key}={value}"));
             let options = GatewayOptions {
-                overrides: settings
-                    .iter()
-                    .map(|(key, value)| format!("{key}={value}"))
-                    .collect(),
+                overrides: std::iter::once(version).chain(settings).collect(),
                 ..GatewayOptions::default()
             };
             let gateway = Gateway::start(&dir.path().join("data"), &options).unwrap();

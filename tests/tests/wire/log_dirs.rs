@@ -96,7 +96,7 @@ async fn partitions_have_the_bytes_of_their_batches() {
     assert!(none.topics.is_empty());
 }
 
-/// Space follows: what is deleted goes as a whole, a segment there and a stretch of the journal here.
+/// Space follows: what is deleted goes as a whole, a segment there, a stretch of the journal here.
 #[tokio::test]
 async fn what_was_deleted_is_not_counted_for_ever() {
     let target = Target::shared();

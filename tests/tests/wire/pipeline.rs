@@ -191,5 +191,15 @@ async fn an_error_with_acks_zero_closes_the_connection() {
         client.send(&request, 9).await.unwrap();
         assert!(client.receive_frame().await.unwrap().is_none());
     }
+    // Refusals that rest on what the partition knows of a producer.
+    let mut client = target.connect().await;
+    let request = produce_request("silent-error", &[(0, Some(P(8, 3, 0, 1).batch()))]);
+    assert_eq!(codes(&client.call(&request, 9).await.unwrap()), [0]);
+    for refused in [P(8, 3, 5, 1), P(8, 2, 0, 1)] {
+        let mut client = target.connect().await;
+        let request = produce_request("silent-error", &[(0, Some(refused.batch()))]);
+        client.send(&request.with_acks(0), 9).await.unwrap();
+        assert!(client.receive_frame().await.unwrap().is_none());
+    }
     assert!(serves(&target).await);
 }

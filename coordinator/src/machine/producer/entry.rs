@@ -16,6 +16,15 @@ pub struct LastMarker {
     pub commit: bool,
 }
 
+impl LastMarker {
+    /// Whether the transaction of this number, whose marker has this epoch, was ended by it or
+    /// before it. Epochs and numbers of a producer only grow; only a slot that was repaired from an
+    /// older file counts numbers again, and then under epochs that are higher.
+    pub(super) fn covers(&self, epoch: ProducerEpoch, txn_seq: u64) -> bool {
+        self.txn_seq >= txn_seq && self.epoch >= epoch
+    }
+}
+
 /// State of one producer on one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerEntry {
@@ -109,8 +118,9 @@ impl ProducerEntry {
         let Some(txn_seq) = marker.txn_seq else {
             return false;
         };
-        let known = self.last_marker.is_some_and(|last| last.txn_seq >= txn_seq);
-        known || (self.current_txn_first_offset.is_none() && epoch < self.epoch)
+        let known = self.last_marker;
+        known.is_some_and(|last| last.covers(epoch, txn_seq))
+            || (self.current_txn_first_offset.is_none() && epoch < self.epoch)
     }
 
     /// Takes a batch that is in the log, or queued for it. Never refuses: the log is the truth.
@@ -139,7 +149,9 @@ impl ProducerEntry {
     fn apply_marker(&mut self, epoch: ProducerEpoch, marker: MarkerInfo) -> TxnChange {
         self.coordinator_epoch = marker.coordinator_epoch;
         if let Some(txn_seq) = marker.txn_seq
-            && self.last_marker.is_none_or(|last| last.txn_seq <= txn_seq)
+            && self
+                .last_marker
+                .is_none_or(|last| last.txn_seq <= txn_seq || last.epoch < epoch)
         {
             self.last_marker = Some(LastMarker {
                 epoch,

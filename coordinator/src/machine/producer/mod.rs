@@ -131,6 +131,7 @@ pub enum MarkerVerdict {
     Queued,
     /// Its epoch is below the producer's: INVALID_PRODUCER_EPOCH.
     StaleEpoch,
-    /// A later coordinator has written a marker of the producer: TRANSACTION_COORDINATOR_FENCED.
+    /// It has no number, and a later coordinator has written a marker of the producer:
+    /// TRANSACTION_COORDINATOR_FENCED.
     CoordinatorFenced,
 }

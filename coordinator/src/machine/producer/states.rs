@@ -203,8 +203,18 @@ impl ProducerStates {
         }
     }
 
+    /// Whether the transaction of this number, to which the coordinator counts a batch, is ended
+    /// here, by a durable or a queued marker: it is not to be opened again.
+    pub fn has_ended(&self, batch: &BatchMeta, txn_seq: u64) -> bool {
+        let entry = self.projected(batch.producer_id, batch.append_ms);
+        let last = entry.and_then(|entry| entry.last_marker);
+        last.is_some_and(|last| last.covers(batch.producer_epoch, txn_seq))
+    }
+
     /// Judges a marker against durable state and queued tail: number, epoch, coordinator epoch, as
-    /// `ProducerAppendInfo` of Kafka orders the latter two.
+    /// `ProducerAppendInfo` of Kafka orders the latter two. The coordinator epoch is that of one
+    /// without a number only: whoever numbers decides once, in a file that has one owner, and what
+    /// an administrator put in must not stop it.
     pub fn judge_marker(
         &self,
         id: ProducerId,
@@ -225,7 +235,7 @@ impl ProducerStates {
         }
         if epoch < entry.epoch {
             MarkerVerdict::StaleEpoch
-        } else if marker.coordinator_epoch < entry.coordinator_epoch {
+        } else if marker.txn_seq.is_none() && marker.coordinator_epoch < entry.coordinator_epoch {
             MarkerVerdict::CoordinatorFenced
         } else {
             MarkerVerdict::Append

@@ -32,6 +32,15 @@ impl AddClass {
         }
     }
 
+    /// What a client is told whose transaction can't take more. Versions that don't know that a
+    /// transaction can be aborted and tried again take it for a request that is none.
+    fn full(self) -> TxnError {
+        match self {
+            Self::Client(version) if version < 4 => TxnError::InvalidRequest,
+            Self::Client(_) | Self::Implicit => TxnError::TooLarge,
+        }
+    }
+
     fn txn_version(self, finalized: i8) -> i8 {
         match self {
             Self::Client(_) => finalized.min(1),
@@ -134,7 +143,7 @@ fn add(
         next.txn_seq += 1;
     }
     if !insert(&mut next) {
-        return Decision::Refuse(TxnError::InvalidRequest);
+        return Decision::Refuse(class.full());
     }
     let reply = Added::InTxn(next.txn_seq);
     if next == *entry {

@@ -6,6 +6,10 @@ pub enum TxnError {
     /// The request contradicts itself, or asks for more than a transaction can have.
     #[error("the request is not valid")]
     InvalidRequest,
+    /// The transaction would have more partitions or groups than one may have; its client can
+    /// abort it and go on.
+    #[error("a transaction cannot have so many partitions or groups")]
+    TooLarge,
     /// The timeout is not positive, or above `transaction.max.timeout.ms`.
     #[error("the transaction timeout is outside of the allowed range")]
     InvalidTransactionTimeout,

@@ -208,15 +208,22 @@ fn settle(
     next.timeout_ms = timeout_ms;
     next.client = doing.client.cloned();
     let mut fences = Vec::new();
-    if raised.session.pid != entry.pid {
+    if raised.session.pid == entry.pid {
+        if raised.session.epoch.0 > 0 {
+            fences.push(Fence {
+                pid: entry.pid,
+                epoch: raised.session.epoch,
+            });
+        }
+        // Whoever gave the last one up may have ended before it published.
+        fences.extend(entry.prev_pid.map(|pid| Fence {
+            pid,
+            epoch: ProducerEpoch(i16::MAX),
+        }));
+    } else {
         fences.push(Fence {
             pid: entry.pid,
             epoch: ProducerEpoch(i16::MAX),
-        });
-    } else if raised.session.epoch.0 > 0 {
-        fences.push(Fence {
-            pid: entry.pid,
-            epoch: raised.session.epoch,
         });
     }
     let then = Then::Answer(raised.session);

@@ -150,7 +150,8 @@ fn by_itself(entry: &TxnEntry) -> Vec<Row> {
     let mut rows = Vec::new();
     let decision = time_out(entry, &late);
     let name = "the reaper, late".to_owned();
-    rows.push(row(Some(entry), name, &decision, nothing, "3.7"));
+    let aborted = |aborted: &bool| if *aborted { "aborted" } else { "-" }.to_owned();
+    rows.push(row(Some(entry), name, &decision, aborted, "3.7"));
     let decision = expire(entry, 604_800_000, &late);
     let name = "expiry, late".to_owned();
     rows.push(row(Some(entry), name, &decision, nothing, "2.2, T52"));

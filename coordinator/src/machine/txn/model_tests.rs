@@ -399,7 +399,7 @@ impl Run {
     fn reap(&mut self) {
         self.ask(|entry, ctx| match entry {
             Some(entry) => time_out(entry, ctx),
-            None => Decision::Answer(()),
+            None => Decision::Answer(false),
         });
     }
 

@@ -138,6 +138,7 @@ pub(super) fn code(error: TxnError) -> i16 {
         TxnError::InvalidProducerEpoch => 47,
         TxnError::InvalidTxnState => 48,
         TxnError::InvalidProducerIdMapping => 49,
+        TxnError::TooLarge => 120,
         TxnError::InvalidTransactionTimeout => 50,
         TxnError::ConcurrentTransactions => 51,
         TxnError::ProducerFenced => 90,

@@ -48,16 +48,16 @@ pub fn is_overdue(entry: &TxnEntry, now_ms: i64) -> bool {
     entry.state == TxnState::Ongoing && end_ms < now_ms
 }
 
-/// Aborts a transaction that is overdue.
-pub fn time_out(entry: &TxnEntry, ctx: &Ctx) -> Decision<()> {
+/// Aborts a transaction that is overdue; whether it is.
+pub fn time_out(entry: &TxnEntry, ctx: &Ctx) -> Decision<bool> {
     if !is_overdue(entry, ctx.now_ms) {
-        return Decision::Answer(());
+        return Decision::Answer(false);
     }
     let doing = Doing {
         cause: Cause::Reaper,
         client: entry.client.as_ref(),
     };
-    let then = Then::Finish((), TxnError::CoordinatorNotAvailable);
+    let then = Then::Finish(true, TxnError::CoordinatorNotAvailable);
     abort_open(entry, doing, ctx, then)
 }
 

@@ -1,9 +1,49 @@
 //! A transactional id as people and tools are shown it.
 
+use std::collections::BTreeSet;
+
 use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 
 use super::{Groups, Owed, TopicPartitions, TxnEntry, TxnState};
+
+/// What is shown in lists: nothing that has to be copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outline {
+    /// The producer of the transaction.
+    pub pid: ProducerId,
+    /// Its epoch; in Prepare* that of the markers.
+    pub epoch: ProducerEpoch,
+    /// The state.
+    pub state: TxnState,
+    /// When the transaction began, ms since the Unix epoch.
+    pub start_ms: Option<i64>,
+}
+
+/// The same as [`shown`] has it.
+pub fn outline(entry: &TxnEntry) -> Outline {
+    let (pid, epoch, state) = match owed(entry) {
+        // Nothing new begins behind the gate: what the slot has besides is over.
+        Some(owed) => (
+            owed.producer_id,
+            owed.marker_epoch,
+            TxnState::prepare(owed.commit),
+        ),
+        None => (entry.pid, entry.epoch, entry.state),
+    };
+    Outline {
+        pid,
+        epoch,
+        state,
+        start_ms: entry.start_ms,
+    }
+}
+
+/// What other brokers still have to do, unless the simulation wants to see it left out.
+fn owed(entry: &TxnEntry) -> Option<&Owed> {
+    let owed = entry.owed.first();
+    owed.filter(|_| !planted(Fault::OwedNotShown))
+}
 
 /// What is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,25 +67,25 @@ pub struct Shown {
 /// What is shown of an id. As long as another broker owes a marker or decision the transaction is
 /// in Prepare* with what is owed, whatever the slot says: readers still wait for it.
 pub fn shown(entry: &TxnEntry) -> Shown {
-    let mut shown = Shown {
-        pid: entry.pid,
-        epoch: entry.epoch,
-        state: entry.state,
-        start_ms: entry.start_ms,
-        timeout_ms: entry.timeout_ms,
-        partitions: entry.partitions.clone(),
-        groups: entry.groups.clone(),
+    let Outline {
+        pid,
+        epoch,
+        state,
+        start_ms,
+    } = outline(entry);
+    let (partitions, groups) = match owed(entry) {
+        Some(owed) => left(owed),
+        None => (entry.partitions.clone(), entry.groups.clone()),
     };
-    // Nothing new begins behind the gate: what the slot has besides is over.
-    if let Some(owed) = entry.owed.first()
-        && !planted(Fault::OwedNotShown)
-    {
-        shown.pid = owed.producer_id;
-        shown.epoch = owed.marker_epoch;
-        shown.state = TxnState::prepare(owed.commit);
-        (shown.partitions, shown.groups) = left(owed);
+    Shown {
+        pid,
+        epoch,
+        state,
+        start_ms,
+        timeout_ms: entry.timeout_ms,
+        partitions,
+        groups,
     }
-    shown
 }
 
 /// Partitions of a producer's records on which a decision is still to be carried out.
@@ -58,6 +98,12 @@ pub fn undecided(entry: &TxnEntry, pid: ProducerId) -> TopicPartitions {
         merge(&mut partitions, left(owed).0);
     }
     partitions
+}
+
+/// The producers of whose records something may be undecided.
+pub fn producers(entry: &TxnEntry) -> BTreeSet<ProducerId> {
+    let owed = entry.owed.iter().map(|owed| owed.producer_id);
+    owed.chain([entry.pid]).collect()
 }
 
 fn merge(partitions: &mut TopicPartitions, more: TopicPartitions) {
@@ -77,7 +123,7 @@ fn left(owed: &Owed) -> (TopicPartitions, Groups) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use store_adapter::ids::BrokerId;

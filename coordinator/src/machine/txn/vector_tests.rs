@@ -75,6 +75,14 @@ fn t10_one_rotation_at_32766() {
         init_told(Some(&rotated), &init(4, (PID, 32_766)), 2),
         "0 (900, 0)"
     );
+    // What the first answer did not come to publish, the next ones do, whoever asks.
+    for claim in [(PID, 32_766), NONE] {
+        let again = init_producer_id(Some(&rotated), &init(4, claim), &ctx(2));
+        let Decision::Persist(change, _) = &again else {
+            panic!("nothing is written");
+        };
+        assert!(change.fences.contains(&fence), "{:?}", change.fences);
+    }
     // A claim that nobody was ever told.
     assert_eq!(
         init_told(Some(&rotated), &init(4, (SPARE, 32_766)), 2),
@@ -197,6 +205,26 @@ fn a_transaction_has_bounds() {
         "0 in #1"
     );
     assert_eq!(add_at(Some(&empty(0)), PID, 0, 3, &[]), "0 in #0");
+    let open = ongoing(1);
+    let add = |class, count: usize| {
+        let many = &many[..count];
+        add_partitions(Some(&open), session(PID, 1), many, class, None, &ctx(2))
+    };
+    let refused = add(AddClass::Implicit, 10_001);
+    assert_eq!(told(&refused, show_added), "120");
+    let mut full = open.clone();
+    full.groups = (0..1_000).map(|n| Arc::from(format!("g-{n}"))).collect();
+    for (class, known, new) in [
+        (AddClass::Client(3), "0 in #5", "42"),
+        (AddClass::Client(4), "0 in #5", "120"),
+        (AddClass::Implicit, "0 in #5", "120"),
+    ] {
+        for (group, expected) in [("g-7", known), ("another", new)] {
+            let group = Arc::from(group);
+            let added = add_groups(Some(&full), session(PID, 1), &group, class, None, &ctx(2));
+            assert_eq!(told(&added, show_added), expected, "{class:?} {group}");
+        }
+    }
 }
 
 #[test]
@@ -290,7 +318,10 @@ fn t31_and_the_reaper() {
             ..ctx(version)
         };
         let start = open.start_ms.unwrap();
-        assert_eq!(time_out(&open, &at(start + 60_000)), Decision::Answer(()));
+        assert_eq!(
+            time_out(&open, &at(start + 60_000)),
+            Decision::Answer(false)
+        );
         let decision = time_out(&open, &at(start + 60_001));
         let aborting = after(&open, &decision);
         assert_eq!(

@@ -12,7 +12,8 @@ use store_adapter::volume::sum::with_sum;
 
 use super::files::Files;
 use crate::service::txns::{SlotFileError, SlotFiles};
-use crate::volume::format::TxnSlotFile;
+use crate::slot_hash::fnv1a32;
+use crate::volume::format::{TXN_SLOTS, TxnSlotFile};
 use crate::volume::layout::Place;
 
 /// The transaction slots that this broker owns. Its futures are awaited in io tasks only.
@@ -57,6 +58,12 @@ impl VolumeSlotFiles {
             .await?;
         let previous = Place::TxnSlotPrevious(slot).path();
         if let Some(file) = &found {
+            if let Some(id) = file.ids.keys().find(|id| !is_of(id, slot)) {
+                // Before it takes the place of what it could be repaired from.
+                let path = Place::TxnSlot(slot).path();
+                let why = format!("{id:?} is of another slot");
+                return Err(self.files.damaged(&path, why, None).await);
+            }
             self.files.replace(&claim, &previous, file).await?;
         } else {
             let before: Option<TxnSlotFile> = self.files.read(&claim, &previous).await?;
@@ -103,6 +110,11 @@ impl SlotFiles for VolumeSlotFiles {
             replaced.map_err(file_error)
         })
     }
+}
+
+/// Whether a slot is that of an id.
+fn is_of(id: &str, slot: u32) -> bool {
+    fnv1a32(id.as_bytes()).checked_rem(TXN_SLOTS) == Some(slot)
 }
 
 fn file_error(error: OwnedError) -> SlotFileError {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use store_adapter::runtime::Clock;
@@ -30,6 +31,10 @@ pub(super) struct Keeper {
     files: Arc<dyn FenceFiles>,
     table: Arc<FenceTable>,
     expiration_ms: i64,
+    /// The most fences of the own file.
+    fences_max: usize,
+    /// Whether what was asked for last has failed.
+    failing: Arc<AtomicBool>,
     /// What the own file holds; `None` before the first read and after a failure.
     own: Option<FencesFile>,
     /// A replace failed: what is read may not be durable, and is written again.
@@ -43,12 +48,16 @@ impl Keeper {
         files: Arc<dyn FenceFiles>,
         table: Arc<FenceTable>,
         expiration_ms: i64,
+        fences_max: usize,
+        failing: Arc<AtomicBool>,
     ) -> Self {
         Self {
             clock,
             files,
             table,
             expiration_ms,
+            fences_max,
+            failing,
             own: None,
             unsure: false,
             others: Vec::new(),
@@ -71,10 +80,12 @@ impl Keeper {
             }
             if !publishers.is_empty() {
                 let outcome = self.publish(fences).await;
+                self.failing.store(outcome.is_err(), Ordering::Relaxed);
                 answer(publishers, &outcome);
             }
             if !pollers.is_empty() {
                 let outcome = self.poll().await;
+                self.failing.store(outcome.is_err(), Ordering::Relaxed);
                 answer(pollers, &outcome);
             }
         }
@@ -86,6 +97,13 @@ impl Keeper {
         let mut changed = false;
         for fence in &fences {
             changed |= own.raise(fence.pid.0, fence.epoch.0, now_ms);
+        }
+        let dropped = own.keep_newest(self.fences_max);
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                "more producers are fenced than are kept: the oldest go"
+            );
         }
         self.keep(own, changed).await?;
         self.table.raise(fences);

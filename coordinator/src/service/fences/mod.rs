@@ -10,6 +10,7 @@ mod table;
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
@@ -20,7 +21,7 @@ pub use self::table::FenceTable;
 use self::keeper::{Ask, Keeper};
 use crate::machine::txn::Fence;
 use crate::service::txns::{Done, FenceSink, PortError};
-use crate::volume::format::FencesFile;
+use crate::volume::format::{FENCES_MAX, FencesFile};
 
 /// Why a file of fences was not read or replaced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,18 +50,41 @@ pub trait FenceFiles: Send + Sync + Debug + 'static {
 pub struct Fences {
     table: Arc<FenceTable>,
     asks: mpsc::UnboundedSender<Ask>,
+    failing: Arc<AtomicBool>,
 }
 
 impl Fences {
     /// Starts the service. A fence that nobody has used for `expiration_ms`
     /// (`producer.id.expiration.ms`) is dropped: its producer id has expired everywhere.
     pub fn start(env: &Env, files: Arc<dyn FenceFiles>, expiration_ms: i64) -> Self {
+        Self::start_bounded(env, files, expiration_ms, FENCES_MAX)
+    }
+
+    /// The same with at most `fences_max` fences of the own, of which the oldest give way.
+    fn start_bounded(
+        env: &Env,
+        files: Arc<dyn FenceFiles>,
+        expiration_ms: i64,
+        fences_max: usize,
+    ) -> Self {
         let (asks, asked) = mpsc::unbounded_channel();
         let table = Arc::new(FenceTable::default());
-        let keeper = Keeper::new(env.clock.clone(), files, table.clone(), expiration_ms);
+        let failing = Arc::<AtomicBool>::default();
+        let keeper = Keeper::new(
+            env.clock.clone(),
+            files,
+            table.clone(),
+            expiration_ms,
+            fences_max,
+            failing.clone(),
+        );
         let task = Box::pin(keeper.run(asked));
         drop(env.runtime.spawn_io("fences", task));
-        Self { table, asks }
+        Self {
+            table,
+            asks,
+            failing,
+        }
     }
 
     /// What is in force here.
@@ -97,6 +121,14 @@ impl Fences {
 }
 
 impl FenceSink for Fences {
+    fn ready(&self) -> Done<'_> {
+        if !self.failing.load(Ordering::Relaxed) {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        // It may be well again.
+        FenceSink::publish(self, Vec::new())
+    }
+
     fn publish(&self, fences: Vec<Fence>) -> Done<'_> {
         Box::pin(async move {
             let published = Self::publish(self, fences).await;

@@ -50,6 +50,9 @@ impl FenceTable {
     pub(super) fn replace(&self, all: BTreeMap<ProducerId, ProducerEpoch>) {
         let mut epochs = self.epochs.write();
         self.any.store(!all.is_empty(), Ordering::Release);
-        *epochs = all;
+        let before = std::mem::replace(&mut *epochs, all);
+        drop(epochs);
+        // Freed where no batch waits for it.
+        drop(before);
     }
 }

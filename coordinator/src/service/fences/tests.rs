@@ -109,6 +109,35 @@ async fn a_fence_whose_write_failed_is_written_again_and_not_reported_as_publish
 }
 
 #[tokio::test]
+async fn who_could_not_publish_says_so_until_it_can() {
+    let files = Arc::new(Fake::default());
+    let fences = start(&files);
+    FenceSink::ready(&fences).await.unwrap();
+    *files.failures.lock() = vec![false, false];
+    fences.publish(vec![fence(7, 3)]).await.unwrap_err();
+    // It is tried, and fails once more.
+    FenceSink::ready(&fences).await.unwrap_err();
+    FenceSink::ready(&fences).await.unwrap();
+    fences.publish(vec![fence(7, 3)]).await.unwrap();
+    assert!(stale(&fences, 7, 2));
+}
+
+#[tokio::test]
+async fn the_file_never_grows_beyond_what_is_read() {
+    let files = Arc::new(Fake::default());
+    let fences = Fences::start_bounded(&Env::real(), files.clone(), DAY_MS, 16);
+    for pid in 0..100 {
+        fences.publish(vec![fence(pid, 1)]).await.unwrap();
+        assert!(stale(&fences, pid, 0));
+    }
+    let most = files.writes.lock().iter().copied().max();
+    assert_eq!(most, Some(16));
+    fences.poll().await.unwrap();
+    assert_eq!(fences.table().list().len(), files.own.lock().fences.len());
+    assert!(stale(&fences, 99, 0) && !stale(&fences, 0, 0));
+}
+
+#[tokio::test]
 async fn publications_share_a_write() {
     let files = Arc::new(Fake::default());
     let fences = start(&files);

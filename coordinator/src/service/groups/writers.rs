@@ -1,12 +1,8 @@
 //! The io tasks that read and write the files of groups.
 //!
 //! A group is in their queue at most once, so that its file has one writer at a time; all changes
-//! that were prepared while a write was under way share the next.
-//!
-//! Groups are written in rounds: those that came while a round was under way are the next one. So
-//! each write has what came in a whole round, and the writes of a round, side by side, share syncs
-//! of their directory and the commits of the file system's journal. The few that a round waits for
-//! in the end do not hold the next one up.
+//! that were prepared while a write was under way share the next. Different groups are written side
+//! by side, by as many tasks as were ever needed at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,9 +18,10 @@ use super::{GroupCell, Groups, Route};
 use crate::machine::group::offsets::Image;
 use crate::volume::format::{GroupOffsetsFile, Kept};
 
-/// Files that are read or written side by side at most. Each waits for two syncs, and file systems
-/// let those that wait at the same time share the commits of their journal.
-const WRITERS_MAX: usize = 64;
+/// Files that are read or written side by side at most: file systems let them share the commits of
+/// their journal. More would wait for each other: renames into one directory go one after the other,
+/// and what comes meanwhile is in fewer, fuller writes.
+const WRITERS_MAX: usize = 8;
 
 /// What happens to the files of groups.
 #[derive(Debug, Default)]
@@ -35,42 +32,10 @@ pub struct OffsetCounters {
     pub failed_writes: AtomicU64,
 }
 
-/// The part of a round that may still be under way when the next one begins: an eighth of it, and
-/// of a small one nothing.
-const STRAGGLERS: usize = 8;
-
 /// Groups that have work, in order. Bounded by the number of groups.
-#[derive(Debug, Default)]
-struct Rounds {
-    /// Groups of the present round that nobody has taken.
-    open: VecDeque<Arc<str>>,
-    /// Groups of the next round.
-    waiting: VecDeque<Arc<str>>,
-    /// Groups whose round has begun and that are not done.
-    under_way: usize,
-    /// Groups that the present round began with.
-    len: usize,
-}
-
-impl Rounds {
-    /// Begins the next round if it is time; how many groups it has.
-    fn begin(&mut self) -> usize {
-        let count = self.waiting.len();
-        if count == 0 || self.under_way > self.len / STRAGGLERS {
-            return 0;
-        }
-        self.open.append(&mut self.waiting);
-        self.len = count;
-        self.under_way += count;
-        count
-    }
-}
-
-/// Groups that have work.
 #[derive(Debug)]
 pub(super) struct WriteQueue {
-    rounds: Mutex<Rounds>,
-    /// One permit for each group that may be taken.
+    groups: Mutex<VecDeque<Arc<str>>>,
     ready: Semaphore,
     /// Tasks that take groups out.
     writers: AtomicUsize,
@@ -85,7 +50,7 @@ pub(super) struct WriteQueue {
 impl WriteQueue {
     pub(super) fn new() -> Self {
         Self {
-            rounds: Mutex::default(),
+            groups: Mutex::default(),
             ready: Semaphore::new(0),
             writers: AtomicUsize::new(0),
             free: AtomicUsize::new(0),
@@ -95,20 +60,8 @@ impl WriteQueue {
     }
 
     pub(super) fn push(&self, group: Arc<str>) {
-        let mut rounds = self.rounds.lock();
-        rounds.waiting.push_back(group);
-        let count = rounds.begin();
-        drop(rounds);
-        self.ready.add_permits(count);
-    }
-
-    /// What was taken is done.
-    fn done(&self) {
-        let mut rounds = self.rounds.lock();
-        rounds.under_way = rounds.under_way.saturating_sub(1);
-        let count = rounds.begin();
-        drop(rounds);
-        self.ready.add_permits(count);
+        self.groups.lock().push_back(group);
+        self.ready.add_permits(1);
     }
 
     /// Tries what failed once more.
@@ -132,7 +85,7 @@ impl WriteQueue {
     async fn next(&self) -> Option<Arc<str>> {
         let permit = self.ready.acquire().await.ok()?;
         permit.forget();
-        self.rounds.lock().open.pop_front()
+        self.groups.lock().pop_front()
     }
 
     /// Counts one more writer, which is free; false if there may not be more.
@@ -142,15 +95,6 @@ impl WriteQueue {
         let added = self.writers.fetch_update(set, fetch, one_more).is_ok();
         self.free.fetch_add(usize::from(added), Ordering::Relaxed);
         added
-    }
-}
-
-/// A group that was taken, until it is done: also by a panic, or its round would not end.
-struct Taken<'a>(&'a WriteQueue);
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        self.0.done();
     }
 }
 
@@ -191,10 +135,8 @@ impl Writer {
                 if self.queue.free.fetch_sub(1, Ordering::Relaxed) == 1 {
                     self.start();
                 }
-                let taken = Taken(&self.queue);
                 self.serve(group).await;
                 self.queue.free.fetch_add(1, Ordering::Relaxed);
-                drop(taken);
             }
         })
     }
@@ -299,50 +241,5 @@ impl Writer {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Takes what may be taken now.
-    fn taken(queue: &WriteQueue) -> Vec<Arc<str>> {
-        let count = queue.ready.available_permits();
-        queue.ready.forget_permits(count);
-        let mut rounds = queue.rounds.lock();
-        (0..count).filter_map(|_| rounds.open.pop_front()).collect()
-    }
-
-    #[test]
-    fn what_comes_while_a_round_is_under_way_is_the_next() {
-        let queue = WriteQueue::new();
-        queue.push("a".into());
-        assert_eq!(taken(&queue), ["a".into()]);
-        for number in 0..16 {
-            queue.push(number.to_string().into());
-        }
-        assert_eq!(taken(&queue), []);
-        queue.done();
-        assert_eq!(taken(&queue).len(), 16);
-        queue.push("b".into());
-        queue.push("c".into());
-        for _ in 0..13 {
-            queue.done();
-            assert_eq!(taken(&queue), []);
-        }
-        // Two are late.
-        queue.done();
-        assert_eq!(taken(&queue), ["b".into(), "c".into()]);
-        queue.push("d".into());
-        for _ in 0..3 {
-            queue.done();
-            assert_eq!(taken(&queue), []);
-        }
-        queue.done();
-        assert_eq!(taken(&queue), ["d".into()]);
-        queue.done();
-        queue.push("e".into());
-        assert_eq!(taken(&queue), ["e".into()]);
     }
 }

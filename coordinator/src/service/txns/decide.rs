@@ -182,45 +182,50 @@ impl Txns {
         finish: bool,
     ) -> Result<(), TxnError> {
         let (txns, slot, id) = (self.clone(), slot.clone(), id.clone());
-        let after = async move {
-            if !planted(Fault::PrepareBeforeDurable) {
-                durable.await.unwrap_or(Err(TxnError::NotCoordinator))?;
-            }
-            if let Some(transition) = &change.transition {
-                let number = slot.lock().number;
-                txns.shared.ports.history.record(number, &id, transition);
-            }
-            txns.publish(change.fences).await?;
-            Ok((txns, slot, id))
-        };
         let (done, wait) = oneshot::channel();
         let task = async move {
-            match after.await {
-                Ok((txns, slot, id)) => {
-                    let heard = done.send(Ok(()));
-                    if finish {
-                        txns.finish_soon(&slot, &id).await;
-                    }
-                    heard
-                }
-                Err(error) => done.send(Err(error)),
+            let outcome = txns.follow(&slot, &id, durable, change).await;
+            done.send(outcome)
+                .unwrap_or_else(|_| tracing::trace!("nobody waits for this transition any more"));
+            if finish {
+                // Also behind an error: it may be decided all the same, and then its records wait.
+                txns.finish_soon(&slot, &id, outcome.is_err()).await;
             }
-            .unwrap_or_else(|_| tracing::trace!("nobody waits for this transition any more"));
         };
         drop(self.shared.env.runtime.spawn("txn-effects", Box::pin(task)));
         wait.await.unwrap_or(Err(TxnError::NotCoordinator))
     }
 
+    /// What follows a change when it is durable.
+    async fn follow(
+        &self,
+        slot: &SlotCell,
+        id: &str,
+        durable: oneshot::Receiver<Result<(), TxnError>>,
+        change: Change,
+    ) -> Result<(), TxnError> {
+        if !planted(Fault::PrepareBeforeDurable) {
+            durable.await.unwrap_or(Err(TxnError::NotCoordinator))?;
+        }
+        if let Some(transition) = &change.transition {
+            let number = slot.lock().number;
+            self.shared.ports.history.record(number, id, transition);
+        }
+        self.publish(change.fences).await
+    }
+
     /// Carries a decision out behind its change. What fails for a moment is tried again soon, for
     /// somebody waits for it; what lasts is left to the reconcile pass.
-    async fn finish_soon(self, slot: &SlotCell, id: &str) {
+    ///
+    /// `again`: its fences may not be published.
+    async fn finish_soon(self, slot: &SlotCell, id: &str, again: bool) {
         let clock = self.shared.env.clock.clone();
         let end = clock.monotonic() + FINISH_FOR;
         // The service may end meanwhile.
         let weak = Arc::downgrade(&self.shared);
         let (mut txns, mut pause) = (self, FINISH_AGAIN);
         loop {
-            let finished = txns.finish(slot, id, false).await;
+            let finished = txns.finish(slot, id, again).await;
             let is_left = slot.lock().is_unfinished(id);
             let next = clock.monotonic() + pause;
             match finished {

@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicI8, Ordering};
 use parking_lot::Mutex;
 use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::OwnerEpoch;
-use store_adapter::runtime::Env;
+use store_adapter::runtime::{BoxFuture, Env};
+use tokio::sync::Notify;
 
 pub use self::files::{SlotFileError, SlotFiles};
 pub use self::passes::OwedFile;
@@ -84,6 +85,8 @@ struct Shared {
     slots: BTreeMap<u32, SlotCell>,
     queue: Arc<WriteQueue>,
     counters: Arc<TxnCounters>,
+    /// A slot was read again: what was finished in memory may have to be finished again.
+    reread: Arc<Notify>,
 }
 
 impl Drop for Shared {
@@ -106,6 +109,7 @@ impl Txns {
     ) -> Self {
         let queue = Arc::new(WriteQueue::new());
         let counters = Arc::new(TxnCounters::default());
+        let reread = Arc::new(Notify::new());
         let mut slots = BTreeMap::new();
         for (number, epoch) in owned {
             let mut slot = Slot::new(number, epoch);
@@ -119,6 +123,7 @@ impl Txns {
             files: files.clone(),
             queue: queue.clone(),
             counters: counters.clone(),
+            reread: reread.clone(),
             slots: count,
         };
         for _ in 0..WRITERS {
@@ -135,6 +140,7 @@ impl Txns {
             slots,
             queue,
             counters,
+            reread,
         };
         Self {
             shared: Arc::new(shared),
@@ -144,6 +150,13 @@ impl Txns {
     /// Counts of writes.
     pub fn counters(&self) -> &Arc<TxnCounters> {
         &self.shared.counters
+    }
+
+    /// Completes when a slot has been read again behind a write of unknown outcome, since the last
+    /// time: decisions that were carried out may have to be carried out again. For one who waits.
+    pub fn reread(&self) -> BoxFuture<'static, ()> {
+        let reread = Arc::clone(&self.shared.reread);
+        Box::pin(async move { reread.notified().await })
     }
 
     /// The finalized `transaction.version` has changed.
@@ -195,6 +208,7 @@ impl Txns {
         if id.is_empty() {
             return Err(TxnError::InvalidRequest);
         }
+        self.can_fence(id).await?;
         self.decide(id, |entry, ctx| txn::init_producer_id(entry, request, ctx))
             .await
     }
@@ -204,7 +218,21 @@ impl Txns {
     /// # Errors
     /// As [`Txns::init_producer_id`].
     pub async fn force_terminate(&self, id: &str) -> Result<InitReply, TxnError> {
+        self.can_fence(id).await?;
         self.decide(id, txn::force_terminate).await
+    }
+
+    /// Whether the session before a new one could be fenced now. A client whose fence can't be
+    /// published asks again, and each time would raise the epoch.
+    async fn can_fence(&self, id: &str) -> Result<(), TxnError> {
+        if self.slot(id)?.lock().entry(id).is_none() {
+            return Ok(());
+        }
+        let ready = self.shared.ports.fences.ready().await;
+        ready.map_err(|error| {
+            tracing::warn!(%error, %id, "no session can be fenced");
+            TxnError::CoordinatorNotAvailable
+        })
     }
 
     /// AddPartitionsToTxn of a client, and the addition that Produce implies.
@@ -254,7 +282,7 @@ impl Txns {
         asked: &[Named],
     ) -> Result<Verified, TxnError> {
         // For each first batch of a transaction on a partition: what an owner that was taken over
-        // approves, the epoch of the markers refuses.
+        // approves, the partition refuses that has the marker of that number already.
         let lacks = |verified: &Verified| !verified.missing.is_empty();
         self.run(id, lacks, |entry, _| {
             txn::verify_partitions(entry, session, asked)

@@ -100,14 +100,14 @@ impl Txns {
         found
     }
 
-    /// Aborts a transaction that is overdue by now; nothing if it is not any more.
+    /// Aborts a transaction that is overdue by now; whether it was: nothing if it has ended.
     ///
     /// # Errors
     /// As EndTxn.
-    pub async fn reap(&self, id: &str) -> Result<(), TxnError> {
+    pub async fn reap(&self, id: &str) -> Result<bool, TxnError> {
         self.decide(id, |entry, ctx| match entry {
             Some(entry) => txn::time_out(entry, ctx),
-            None => Decision::Answer(()),
+            None => Decision::Answer(false),
         })
         .await
     }

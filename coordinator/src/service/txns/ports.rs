@@ -51,6 +51,8 @@ pub trait GroupDecisions: Send + Sync + Debug + 'static {
 
 /// Refuses data of producers everywhere.
 pub trait FenceSink: Send + Sync + Debug + 'static {
+    /// Whether fences can be published, as far as is known: after a failure that is tried.
+    fn ready(&self) -> Done<'_>;
     /// Done when the fences are durable and in force here.
     fn publish(&self, fences: Vec<Fence>) -> Done<'_>;
 }

@@ -64,6 +64,8 @@ pub(super) struct Slot {
     pub(super) number: u32,
     pub(super) epoch: OwnerEpoch,
     pub(super) phase: Phase,
+    /// How often in a row it was found damaged.
+    pub(super) damaged_looks: u32,
     cells: BTreeMap<Arc<str>, Cell>,
     /// Bytes of the entries as they will be written.
     bytes: usize,
@@ -94,6 +96,7 @@ impl Slot {
             number,
             epoch,
             phase: Phase::Claim,
+            damaged_looks: 0,
             cells: BTreeMap::new(),
             bytes: 0,
             soft: false,
@@ -318,6 +321,7 @@ impl Slot {
             cells.insert(Arc::from(id), cell);
         }
         self.cells = cells;
+        self.damaged_looks = 0;
         self.soft = false;
         // After a claim the file was synced; after a write of unknown outcome it is written again.
         self.phase = match self.phase {
@@ -368,6 +372,7 @@ impl Slot {
 
     pub(super) fn damaged(&mut self) {
         self.phase = Phase::Damaged;
+        self.damaged_looks = self.damaged_looks.saturating_add(1);
         self.drop_pending(TxnError::CoordinatorNotAvailable, false);
     }
 

@@ -1,5 +1,6 @@
 //! What people ask: which ids there are, and what an administrator may do to one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use store_adapter::ids::ProducerId;
@@ -40,32 +41,36 @@ impl Txns {
     /// Shows every id that this broker coordinates, and says of which slots it can't. An entry is
     /// looked at under the lock of its slot: `look` must be short.
     pub fn visit(&self, look: &mut dyn FnMut(&Arc<str>, &TxnEntry)) -> Vec<SlotGap> {
-        let mut gaps = Vec::new();
-        for number in 0..self.shared.count {
-            let state = match self.shared.slots.get(&number) {
-                None => Some(SlotState::Elsewhere),
-                Some(slot) => {
-                    let slot = slot.lock();
-                    let gap = match slot.phase {
-                        Phase::Ready => None,
-                        Phase::Claim | Phase::Reload | Phase::Rewrite => Some(SlotState::Loading),
-                        Phase::Damaged => Some(SlotState::Damaged),
-                        Phase::Lost => Some(SlotState::Elsewhere),
-                    };
-                    if gap.is_none() {
-                        for (id, entry) in slot.entries() {
-                            look(id, entry);
-                        }
-                    }
-                    gap
+        let numbers = 0..self.shared.count;
+        numbers
+            .filter_map(|number| self.visit_slot(number, look))
+            .collect()
+    }
+
+    fn visit_slot(
+        &self,
+        number: u32,
+        look: &mut dyn FnMut(&Arc<str>, &TxnEntry),
+    ) -> Option<SlotGap> {
+        let gap = |state| SlotGap {
+            slot: number,
+            state,
+        };
+        let Some(slot) = self.shared.slots.get(&number) else {
+            return Some(gap(SlotState::Elsewhere));
+        };
+        let slot = slot.lock();
+        match slot.phase {
+            Phase::Ready => {
+                for (id, entry) in slot.entries() {
+                    look(id, entry);
                 }
-            };
-            gaps.extend(state.map(|state| SlotGap {
-                slot: number,
-                state,
-            }));
+                None
+            }
+            Phase::Claim | Phase::Reload | Phase::Rewrite => Some(gap(SlotState::Loading)),
+            Phase::Damaged => Some(gap(SlotState::Damaged)),
+            Phase::Lost => Some(gap(SlotState::Elsewhere)),
         }
-        gaps
     }
 
     /// Whether this broker coordinates an id.
@@ -73,42 +78,49 @@ impl Txns {
         self.slot(id).is_ok()
     }
 
-    /// What `take` makes of the ids that this broker coordinates, in the order of slots. Ids of a
-    /// slot that is damaged, or that another process has, are not among them.
+    /// What `take` makes of the ids that this broker coordinates, in the order of slots; others
+    /// have their turn between two of them. Ids of a slot that another process has are not among
+    /// them, nor, if not `whole`, those of one that is damaged.
     ///
     /// # Errors
-    /// [`TxnError::CoordinatorLoading`] while a slot is being read: a list would lack ids.
-    pub fn list<R>(
+    /// [`TxnError::CoordinatorLoading`] while a slot is being read: a list would lack ids. If
+    /// `whole`, [`TxnError::CoordinatorNotAvailable`] where one is damaged.
+    pub async fn list<R>(
         &self,
+        whole: bool,
         mut take: impl FnMut(&Arc<str>, &TxnEntry) -> Option<R>,
     ) -> Result<Vec<R>, TxnError> {
         let mut listed = Vec::new();
-        let gaps = self.visit(&mut |id, entry| listed.extend(take(id, entry)));
-        if gaps.iter().any(|gap| gap.state == SlotState::Loading) {
-            return Err(TxnError::CoordinatorLoading);
+        for number in 0..self.shared.count {
+            let gap = self.visit_slot(number, &mut |id, entry| listed.extend(take(id, entry)));
+            if let Some(refused) = gap.and_then(|gap| refused(gap, whole)) {
+                return Err(refused);
+            }
+            tokio::task::yield_now().await;
         }
         Ok(listed)
     }
 
-    /// Partitions of a producer's records on which a decision is still to be carried out, as far as
-    /// this broker coordinates it.
+    /// Of each of these producers, the partitions of its records on which a decision is still to
+    /// be carried out, as far as this broker coordinates it.
     ///
     /// # Errors
-    /// As [`Txns::list`], and [`TxnError::CoordinatorNotAvailable`] where a slot is damaged: it may
-    /// have decided anything.
-    pub fn undecided(&self, pid: ProducerId) -> Result<TopicPartitions, TxnError> {
-        let mut partitions = TopicPartitions::new();
+    /// As [`Txns::list`] of a whole list: a slot that is damaged may have decided anything.
+    pub fn undecided(
+        &self,
+        wanted: &BTreeSet<ProducerId>,
+    ) -> Result<BTreeMap<ProducerId, TopicPartitions>, TxnError> {
+        let mut found: BTreeMap<ProducerId, TopicPartitions> = BTreeMap::new();
         let gaps = self.visit(&mut |_, entry| {
-            for (topic, numbers) in txn::undecided(entry, pid) {
-                partitions.entry(topic).or_default().extend(numbers);
+            for pid in txn::producers(entry).intersection(wanted) {
+                for (topic, numbers) in txn::undecided(entry, *pid) {
+                    let partitions = found.entry(*pid).or_default();
+                    partitions.entry(topic).or_default().extend(numbers);
+                }
             }
         });
-        let refused = gaps.iter().find_map(|gap| match gap.state {
-            SlotState::Loading => Some(TxnError::CoordinatorLoading),
-            SlotState::Damaged => Some(TxnError::CoordinatorNotAvailable),
-            SlotState::Elsewhere => None,
-        });
-        refused.map_or(Ok(partitions), Err)
+        let refused = gaps.into_iter().find_map(|gap| refused(gap, true));
+        refused.map_or(Ok(found), Err)
     }
 
     /// Aborts an open transaction as the reaper would, for an administrator. `expected` and
@@ -128,5 +140,14 @@ impl Txns {
     ) -> Result<(), TxnError> {
         self.decide(id, |entry, ctx| txn::abort(entry, expected, txn_seq, ctx))
             .await
+    }
+}
+
+/// Why an answer that lacks a slot is none.
+fn refused(gap: SlotGap, whole: bool) -> Option<TxnError> {
+    match gap.state {
+        SlotState::Loading => Some(TxnError::CoordinatorLoading),
+        SlotState::Damaged => whole.then_some(TxnError::CoordinatorNotAvailable),
+        SlotState::Elsewhere => None,
     }
 }

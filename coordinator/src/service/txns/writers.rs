@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use store_adapter::runtime::Env;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::files::{SlotFileError, SlotFiles};
-use super::slot::{Slot, Work};
+use super::slot::{Phase, Slot, Work};
 use crate::volume::format::TxnSlotFile;
 
 /// Slots that are read or written side by side.
 pub(super) const WRITERS: usize = 8;
 /// How long to wait before what failed is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
+
+/// How often that wait is doubled for a slot that is found damaged again and again: to 8 s.
+const DAMAGED_DOUBLINGS: u32 = 4;
 
 /// What happens to slot files.
 #[derive(Debug, Default)]
@@ -68,6 +71,8 @@ pub(super) struct Writer {
     pub(super) files: Arc<dyn SlotFiles>,
     pub(super) queue: Arc<WriteQueue>,
     pub(super) counters: Arc<TxnCounters>,
+    /// Told when a slot was read again and can be answered for.
+    pub(super) reread: Arc<Notify>,
     /// How many slots the cluster has.
     pub(super) slots: u32,
 }
@@ -120,10 +125,13 @@ impl Writer {
         }
     }
 
-    /// Puts the slot back when some time has passed.
+    /// Puts the slot back when some time has passed: one that stays damaged, twice as long as the
+    /// time before.
     fn again_later(&self, slot: Arc<Mutex<Slot>>) {
         let queue = self.queue.clone();
-        let pause = self.env.clock.sleep(AGAIN);
+        let looks = slot.lock().damaged_looks;
+        let pause = AGAIN * 2_u32.pow(looks.saturating_sub(1).min(DAMAGED_DOUBLINGS));
+        let pause = self.env.clock.sleep(pause);
         let task = async move {
             pause.await;
             queue.push(slot);
@@ -143,7 +151,9 @@ impl Writer {
                 return true;
             }
             Err(SlotFileError::Damaged(why)) => {
-                tracing::warn!(slot = state.number, why, "a transaction slot is damaged");
+                if state.phase != Phase::Damaged {
+                    tracing::warn!(slot = state.number, why, "a transaction slot is damaged");
+                }
                 state.damaged();
             }
             Err(error) => {
@@ -162,7 +172,11 @@ impl Writer {
         let mut state = slot.lock();
         match outcome {
             Ok(()) => {
+                let reread = state.phase == Phase::Rewrite;
                 state.written();
+                if reread {
+                    self.reread.notify_one();
+                }
                 return true;
             }
             Err(SlotFileError::Stale) => {

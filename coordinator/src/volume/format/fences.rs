@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 use super::{Extra, Format};
 
+/// The most fences of one broker: of as many the file is half as long as is read.
+pub const FENCES_MAX: usize = 1 << 19;
+
 /// The key beside the fences that says when each was last used. Older readers skip it.
 const SEEN: &str = "+seenMs";
 
@@ -33,6 +36,25 @@ impl FencesFile {
         self.fences.insert(pid, epoch);
         self.seen_ms.insert(pid, now_ms);
         true
+    }
+
+    /// Drops the oldest where there are more than `max`, down to seven eighths of it; how many.
+    pub fn keep_newest(&mut self, max: usize) -> usize {
+        if self.fences.len() <= max {
+            return 0;
+        }
+        let mut ages: Vec<(i64, i64)> = {
+            let seen = |pid| self.seen_ms.get(pid).copied().unwrap_or(i64::MIN);
+            let pids = self.fences.keys();
+            pids.map(|pid| (seen(pid), *pid)).collect()
+        };
+        ages.sort_unstable();
+        let dropped = self.fences.len() - (max - max / 8);
+        for (_, pid) in ages.into_iter().take(dropped) {
+            self.fences.remove(&pid);
+            self.seen_ms.remove(&pid);
+        }
+        dropped
     }
 
     /// Drops fences that were last used before `before_ms`; whether there were any. Those that are
@@ -129,6 +151,26 @@ mod tests {
         ] {
             assert!(decode::<FencesFile>(bad.as_bytes()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn of_too_many_the_oldest_go() {
+        let mut file = FencesFile::default();
+        for pid in 0..16 {
+            file.raise(pid, 1, 100 - pid);
+        }
+        assert_eq!(file.keep_newest(16), 0);
+        file.raise(99, 1, 200);
+        assert_eq!(file.keep_newest(16), 3);
+        assert_eq!(file.fences.len(), 14);
+        assert_eq!(file.seen_ms.len(), 14);
+        assert!(file.fences.contains_key(&99) && file.fences.contains_key(&12));
+        assert!((13..16).all(|pid| !file.fences.contains_key(&pid)));
+        // The longest entries that there can be.
+        let mut one = FencesFile::default();
+        one.raise(i64::MAX, i16::MAX, i64::MIN);
+        let bytes = encode(&one).unwrap().len() as u64;
+        assert!(bytes * (FENCES_MAX as u64) < FencesFile::LEN_MAX);
     }
 
     #[test]

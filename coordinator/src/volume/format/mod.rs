@@ -29,7 +29,7 @@ use store_adapter::volume::sum::check_sum;
 pub use assignment::{AssignmentFile, BrokerEntry, Health, PartitionEntry, Role, SlotEntry};
 pub use broker::{Listener, Registration};
 pub use cluster::{CLUSTER_VERSION, ClusterFile, GROUP_SLOTS, TXN_SLOTS};
-pub use fences::FencesFile;
+pub use fences::{FENCES_MAX, FencesFile};
 pub use group_offsets::{GroupOffsetsFile, Kept, StagedEntry, StagedOffsetEntry};
 pub use id_block::IdBlockFile;
 pub use manifest::Manifest;

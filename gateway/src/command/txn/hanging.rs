@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::client::Client;
-use super::super::output::{Failure, Format, Row, render};
+use super::super::output::{Failure, Format, Row, check, render};
 use super::super::topics::{Cluster, Place};
 use super::ids;
 use super::partitions::{self, Writer};
@@ -95,9 +95,12 @@ impl FindHanging {
         let mut known: BTreeMap<i64, BTreeSet<Place>> = BTreeMap::new();
         for listed in ids::of_producers(client, &producers).await? {
             let state = ids::describe(client, &listed.transactional_id).await?;
-            if ids::is_missing(&state) || state.error_code != 0 {
+            if ids::is_missing(&state) {
                 continue;
             }
+            // Of what can't be asked nobody can say that it hangs.
+            let id = &listed.transactional_id;
+            check(state.error_code, || format!("transactional id {id}"))?;
             let places = known.entry(listed.producer_id).or_default();
             for topic in &state.topics {
                 let name = topic.topic.to_string();

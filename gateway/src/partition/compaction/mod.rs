@@ -1,10 +1,10 @@
 //! Compaction: of every key the newest record stays.
 //!
-//! A pass looks at the log in the background (`scan.rs`), decides what survives (`survivors.rs`) and
-//! has the store leave out the rest. It changes nothing at or behind the last stable offset, nor the
-//! last batch of the log, by which the newest snapshot proves that it belongs to the log
+//! A pass looks at the log in the background (`scan.rs`), decides what survives (`survivors.rs`),
+//! and has the store leave out the rest. It changes nothing at or behind the last stable offset,
+//! nor the last batch of the log, by which the newest snapshot proves that it belongs to the log
 //! (`INV-P4`). That snapshot is written before anything goes: what the log told of producers and
-//! transactions is in it.
+//! transactions is in it (`INV-P5`).
 
 mod plan;
 #[cfg(test)]
@@ -19,6 +19,7 @@ pub use survivors::{Aborted, LastWritten, NewestOffsets, Survivors, last_written
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator::machine::producer::ProducerStates;
 use store_adapter::store::{Rewrite, Rewritten};
 
 use super::{Partition, RetentionRules, Status, TrimError, Visible};
@@ -97,7 +98,7 @@ impl Partition {
 
     async fn plan_compaction(&self, pass: &CompactionPass) -> Result<Option<Plan>, TrimError> {
         let now_ms = self.deps.env.clock.wall_ms();
-        let (visible, last) = self.look(|producers| producers.last_batch());
+        let (visible, last) = self.look(ProducerStates::last_batch);
         let (Some(settled), Some(last)) = (self.deps.store.settled(self.id), last) else {
             return Ok(None);
         };

@@ -1,20 +1,20 @@
-//! What of a batch survives compaction: a pure function of the batch and of what was found out about
-//! the log before. As Kafka's `Cleaner` decides.
+//! What of a batch survives compaction: a pure function of the batch and of what was found out
+//! about the log before. As Kafka's `Cleaner` decides.
 //!
 //! - A record stays if it is the newest of its key. Records behind those that were looked at are
 //!   not asked about.
-//! - A record without value, a tombstone, stays until `delete.retention.ms` have passed since it was
-//!   first alone: whoever read an older record has so long to read it too. That time, the *delete
-//!   horizon*, stands in its batch.
+//! - A record without value, a tombstone, stays until `delete.retention.ms` have passed since it
+//!   was first alone: whoever read an older record has so long to read it too. That time, the
+//!   *delete horizon*, stands in its batch.
 //! - Records of aborted transactions go; nothing of an undecided one is asked about.
 //! - A marker stays while a batch of its transaction is left, and `delete.retention.ms` longer.
-//! - The last batch of a producer stays, if need be without records: its sequence numbers are what a
-//!   broker knows of the producer when it has nothing but the log.
+//! - The last batch of a producer stays, if need be without records: its sequence numbers are what
+//!   a broker knows of the producer when it has nothing but the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use coordinator::machine::producer::{AbortedTxn, ProducerStates};
+use coordinator::machine::producer::{AbortedTxn, BatchMetadata, ProducerStates};
 use store_adapter::batch::BatchHeader;
 use store_adapter::control::EndTxnMarker;
 use store_adapter::fault::{Fault, planted};
@@ -109,7 +109,7 @@ pub fn last_written(states: &ProducerStates) -> BTreeMap<ProducerId, LastWritten
     let last = states.producers().map(|(id, entry)| {
         let batches = entry.window.batches();
         let last = LastWritten {
-            last_offset: batches.last().map(|batch| batch.last_offset()),
+            last_offset: batches.last().map(BatchMetadata::last_offset),
             epoch: entry.epoch,
         };
         (id, last)

@@ -11,7 +11,7 @@ use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::{BoxFuture, Env, Runtime};
 use store_adapter::store::LogStore;
 
-use super::super::testing::{LOG, SHARD, lead_in};
+use super::super::testing::{LOG, SHARD, lead_on};
 use super::*;
 use crate::admitted::Admitted;
 
@@ -76,7 +76,7 @@ async fn log(batches: &[Batch]) -> (Arc<Partition>, Arc<Kept>) {
         tasks: Mutex::default(),
     });
     let runtime: Arc<dyn Runtime> = kept.clone();
-    let led = lead_in(&store, 1, Arc::default(), Env { runtime, ..real }).await;
+    let led = lead_on(store.clone(), Env { runtime, ..real }, 1, Arc::default()).await;
     for batch in batches {
         let appended = led.append(batch, Admitted::default());
         appended.outcome().await.unwrap();

@@ -417,6 +417,32 @@ fn compacted_topics_need_keys() {
 }
 
 #[test]
+fn compacted_topics_need_keys_in_compressed_batches_too() {
+    let compact = TopicRules {
+        compact: true,
+        ..TopicRules::default()
+    };
+    let packed = |keys: [Option<u8>; 2]| {
+        let records = (0..)
+            .zip(keys)
+            .flat_map(|(delta, key)| record(delta, 0, key));
+        let records: Vec<u8> = records.collect();
+        let len = u8::try_from(records.len()).unwrap();
+        assert!(len <= 60);
+        let mut header = header(2);
+        header.attributes = 2;
+        // Snappy: the length, and all of it as one literal.
+        sent(header, &[&[len, (len - 1) << 2], &records[..]].concat())
+    };
+    assert!(check_with(&compact, &packed([Some(1); 2])).is_ok());
+    let error = check_with(&compact, &packed([Some(1), None])).unwrap_err();
+    assert_eq!(error_code::validate(&error).code(), 87);
+    let named: Vec<_> = error.record_errors().map(|(index, _)| index).collect();
+    assert_eq!(named, [1]);
+    assert!(check(&packed([None; 2])).is_ok());
+}
+
+#[test]
 fn a_refused_timestamp_outweighs_a_missing_key() {
     let compact = TopicRules {
         compact: true,

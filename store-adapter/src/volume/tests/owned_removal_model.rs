@@ -278,17 +278,17 @@ impl Model {
                 owner.tickets_seen = self.tickets & lower & !own;
                 if owner.at == At::ListAgain {
                     self.look(bounds, owner);
-                    return self.swept(bounds, owner, true, false);
+                    return Self::swept(bounds, owner, true, false);
                 }
                 if self.claims >> (index + 1) != 0 {
                     return At::GiveWay;
                 }
-                self.swept(bounds, owner, false, false)
+                Self::swept(bounds, owner, false, false)
             }
             At::Sweep { again } => {
                 self.take_ticket(owner.tickets_seen.trailing_zeros() as usize);
                 owner.tickets_seen &= owner.tickets_seen - 1;
-                self.swept(bounds, owner, again, true)
+                Self::swept(bounds, owner, again, true)
             }
             At::GiveWay => {
                 self.take_ticket(ticket_of(index, owner));
@@ -343,7 +343,7 @@ impl Model {
         }
     }
 
-    fn swept(&self, bounds: &Bounds, owner: &mut Owner, again: bool, some: bool) -> At {
+    fn swept(bounds: &Bounds, owner: &mut Owner, again: bool, some: bool) -> At {
         match (owner.tickets_seen, again) {
             (0, false) => At::RenameCurrent,
             (0, true) if some && bounds.rule.looks_again => At::LookAgain,

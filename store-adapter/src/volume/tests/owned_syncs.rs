@@ -66,12 +66,15 @@ impl StepHook for Hold {
 
 type Replace = Pin<Box<dyn Future<Output = Result<(), OwnedError>>>>;
 
+/// A replace as long as it is under way, and then its answer.
+type UnderWay = (Option<Replace>, Option<Result<(), OwnedError>>);
+
 /// Replaces under way, each with its answer once it has one.
 struct World {
     volume: MemoryVolume,
     hold: Hold,
     claim: Arc<Claim>,
-    replaces: Vec<(Option<Replace>, Option<Result<(), OwnedError>>)>,
+    replaces: Vec<UnderWay>,
 }
 
 impl World {
@@ -149,7 +152,7 @@ impl World {
             .map(|(number, _)| number)
             .collect();
         // The seed that keeps nothing that was not synced.
-        let seed = (0..).find(|seed| fastrand::Rng::with_seed(*seed).u8(0..4) == 0);
+        let seed = (0..100).find(|seed| fastrand::Rng::with_seed(*seed).u8(0..4) == 0);
         self.volume.power_cut(seed.unwrap());
         well.into_iter()
             .all(|number| block_on(self.volume.open(&Self::target(number))).is_ok())

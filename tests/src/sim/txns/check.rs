@@ -28,6 +28,7 @@ pub(crate) async fn check(
         let connection = client.connect().await;
         let log = decided_log(client, &connection, place).await?;
         let visible = walk(client, place, &log, &mut outcomes, &mut found);
+        found.extend(gone(client, place, &log));
         let view = read_log(client, &connection, place, 1).await?;
         let view = committed(&view.batches, &view.aborted);
         if view != visible {
@@ -117,6 +118,13 @@ fn walk(
     }
     visible.sort_unstable();
     visible
+}
+
+/// Records that the log has lost with its beginning.
+fn gone(client: &Client, place: Place, log: &Log) -> Vec<RecordId> {
+    let (seen, _) = client.history.known(place);
+    let below = seen.range(..log.start);
+    below.map(|(_, record)| *record).collect()
 }
 
 fn against_ledger(

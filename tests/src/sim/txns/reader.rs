@@ -64,7 +64,7 @@ impl CommittedReader {
         loop {
             let connection = self.client.connect().await;
             while self.round(&connection, &mut offsets).await.is_some() {
-                if self.client.world.chance(3) {
+                if self.client.world.chance(8) {
                     for offset in offsets.values_mut() {
                         *offset = 0;
                     }
@@ -116,6 +116,10 @@ impl CommittedReader {
                     Err(why) => self.client.history.violation(&why),
                 },
                 Some(error) if error.is_retriable() => well = false,
+                Some(ResponseError::OffsetOutOfRange) if self.client.history.trims() => {
+                    let trusted = trusted.contains(&place);
+                    self.catch_up(connection, place, offset, trusted).await?;
+                }
                 Some(ResponseError::OffsetOutOfRange)
                     if !trusted.contains(&place) || !newest(place) =>
                 {
@@ -129,6 +133,27 @@ impl CommittedReader {
             }
         }
         well.then_some(())
+    }
+
+    /// What came next is gone: goes on where the log begins, which is behind it. `None` where the
+    /// connection is left. `trusted`: it was asked of the newest leader.
+    async fn catch_up(
+        &self,
+        connection: &Connection,
+        place: Place,
+        offset: &mut i64,
+        trusted: bool,
+    ) -> Option<()> {
+        let start = self.client.earliest(connection, place).await?;
+        let duty = Duty::Partition(place);
+        let trusted = trusted && self.client.net.answers_for(connection.server, &duty);
+        if trusted && start <= *offset {
+            let what =
+                format!("{place:?}: {offset} is out of range, and the log begins at {start}");
+            self.client.history.violation(&what);
+        }
+        *offset = start;
+        Some(())
     }
 
     fn take(&self, place: Place, offset: i64, reply: &FetchPartitionReply) -> Result<i64, String> {

@@ -4,8 +4,11 @@ use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnT
 use kafka_protocol::messages::{AddPartitionsToTxnRequest, ProducerId};
 use tests::raw::RawClient;
 
-use super::{Session, add_group, add_once, begin, connect, describe, id_of, partitions_of, topics};
-use crate::kit::Target;
+use super::{
+    Session, add_group, add_once, await_state, begin, connect, describe, end, id_of, partitions_of,
+    topics,
+};
+use crate::kit::{Target, differs};
 
 #[tokio::test]
 async fn t13_to_t17_partitions_of_a_transaction() {
@@ -150,4 +153,33 @@ async fn brokers_verify_and_add() {
     assert_eq!(added, [0, 0]);
     let verified = between_brokers(&mut client, of, session, true, 5).await;
     assert_eq!(verified, [0, 0]);
+}
+
+#[tokio::test]
+async fn a_transaction_has_a_thousand_groups_at_most() {
+    // In memory: each addition would be synced.
+    let target = Target::start(&[("store", "memory:")]);
+    let mut client = connect(&target, "many-groups").await;
+    let session = begin(&mut client, "many-groups").await;
+    for number in 0..1_000 {
+        let group = format!("many-{number}");
+        let code = add_group(&mut client, "many-groups", session, &group, 3).await;
+        assert_eq!(code, 0, "{group}");
+    }
+    for (version, code) in [(3, 42), (4, 120)] {
+        let told = add_group(&mut client, "many-groups", session, "many", version).await;
+        assert_eq!(
+            told,
+            differs("limits-of-transactions", 0, code),
+            "v{version}"
+        );
+        let again = add_group(&mut client, "many-groups", session, "many-7", version).await;
+        assert_eq!(again, 0);
+    }
+    // It can be aborted, however long that takes, and there is room again.
+    let (code, ..) = end(&mut client, "many-groups", session, false, 3).await;
+    assert!([0, 15].contains(&code), "{code}");
+    await_state(&mut client, "many-groups", "CompleteAbort").await;
+    let code = add_group(&mut client, "many-groups", session, "many", 3).await;
+    assert_eq!(code, 0);
 }

@@ -2,11 +2,16 @@
 //! say so, hence on our gateway only.
 
 use super::{add, await_state, begin, connect, describe, end, init};
-use crate::kit::{Target, on_kafka};
+use crate::kit::{Target, on_kafka, txn_version};
 
 /// A gateway whose transactional id is at epoch 32766, and its producer id.
 async fn at_the_end(id: &str) -> (Target, i64) {
-    let target = Target::start(&[]);
+    at_the_end_of(id, txn_version()).await
+}
+
+/// The same at a version of transactions.
+async fn at_the_end_of(id: &str, version: u8) -> (Target, i64) {
+    let target = Target::start(&[("transaction.version", &version.to_string())]);
     target.with_topic("exhausted", 1).await;
     let mut client = connect(&target, id).await;
     let (pid, epoch) = begin(&mut client, id).await;
@@ -56,6 +61,30 @@ async fn t10_a_session_beyond_the_last_epoch_gets_another_producer_id() {
     let again = init(&mut client, "t10", (pid, 32766), 4).await;
     assert_eq!(again, (0, next, 0));
     assert_eq!(init(&mut client, "t10", (-1, -1), 4).await, (0, next, 1));
+}
+
+#[tokio::test]
+async fn a_fence_at_the_last_epoch_takes_what_nobody_is_given() {
+    if on_kafka() {
+        return;
+    }
+    for (version, first) in [(1, 0), (2, 1)] {
+        let (target, pid) = at_the_end_of("fenced", version).await;
+        let mut client = connect(&target, "fenced").await;
+        let of = [("exhausted", &[0][..])];
+        assert_eq!(add(&mut client, "fenced", (pid, 32766), &of, 3).await, [0]);
+        // The abort has epoch 32767; where transactions raise epochs it brings a producer id.
+        let (code, next, epoch) = init(&mut client, "fenced", (-1, -1), 4).await;
+        assert_eq!((code, epoch), (0, first), "transaction.version {version}");
+        assert!(next != pid);
+        for claim in [(pid, 32766), (pid, 32767)] {
+            let (code, ..) = end(&mut client, "fenced", claim, true, 3).await;
+            assert_eq!(code, 49, "{claim:?}");
+        }
+        let fences = target.admin("/api/v1/fences");
+        assert!(fences.contains("32767"), "{fences}");
+        assert_eq!(add(&mut client, "fenced", (next, epoch), &of, 3).await, [0]);
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
 //! WriteTxnMarkers, as an administrator aborts a transaction that hangs.
 
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::write_txn_markers_request::{
     WritableTxnMarker, WritableTxnMarkerTopic,
 };
-use kafka_protocol::messages::{ProducerId, WriteTxnMarkersRequest};
+use kafka_protocol::messages::{BrokerId, ListOffsetsRequest, ProducerId, WriteTxnMarkersRequest};
 use tests::raw::{RawClient, decode_response, ops};
 
-use super::{Session, add, begin, connect, describe, end};
-use crate::kit::{P, Target, codes, differs, produce_request};
+use super::{Session, add, await_state, begin, connect, describe, end};
+use crate::kit::{P, Target, codes, differs, on_kafka, produce_request};
 
 /// Codes of partitions of one topic.
 async fn abort(
@@ -16,6 +17,17 @@ async fn abort(
     topic: &str,
     partitions: &[i32],
 ) -> Vec<i16> {
+    abort_by(client, session, topic, partitions, 0).await
+}
+
+/// The same with the epoch of a coordinator.
+async fn abort_by(
+    client: &mut RawClient,
+    session: Session,
+    topic: &str,
+    partitions: &[i32],
+    coordinator_epoch: i32,
+) -> Vec<i16> {
     let topic = WritableTxnMarkerTopic::default()
         .with_name(ops::topic_name(topic))
         .with_partition_indexes(partitions.to_vec());
@@ -23,7 +35,7 @@ async fn abort(
         .with_producer_id(ProducerId(session.0))
         .with_producer_epoch(session.1)
         .with_transaction_result(false)
-        .with_coordinator_epoch(0)
+        .with_coordinator_epoch(coordinator_epoch)
         .with_topics(vec![topic]);
     let request = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
     let answer = client.call(&request, 1).await.unwrap();
@@ -106,4 +118,86 @@ async fn t43_a_marker_of_a_producer_that_nobody_knows() {
     // Its epoch is known now.
     assert_eq!(abort(&mut client, (7, 2), "t43", &[0]).await, [47]);
     assert_eq!(crate::kit::end_of(&mut client, "t43").await, 1);
+}
+
+#[tokio::test]
+async fn t40_a_coordinator_epoch_that_an_administrator_made_up_stops_no_transaction() {
+    let target = Target::shared();
+    target.with_topic("t40", 1).await;
+    let mut client = connect(&target, "t40").await;
+    let session = begin(&mut client, "t40").await;
+    assert_eq!(abort_by(&mut client, session, "t40", &[0], 99).await, [0]);
+    assert_eq!(abort_by(&mut client, session, "t40", &[0], 98).await, [52]);
+    let end_before = crate::kit::end_of(&mut client, "t40").await;
+    assert_eq!(end_before, 1);
+    if on_kafka() {
+        // There the transaction would hang until somebody makes up a higher one.
+        return;
+    }
+    let of = [("t40", &[0][..])];
+    assert_eq!(add(&mut client, "t40", session, &of, 3).await, [0]);
+    assert_eq!(produce(&mut client, "t40", "t40", session).await, 0);
+    assert_eq!(end(&mut client, "t40", session, true, 3).await.0, 0);
+    assert_eq!(stable_end(&mut client, "t40").await, 3);
+    // The next one too.
+    assert_eq!(add(&mut client, "t40", session, &of, 3).await, [0]);
+}
+
+#[tokio::test]
+async fn an_end_that_a_partition_refuses_is_left_to_who_writes_there() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[("transaction.partition.verification.enable", "false")]);
+    target.with_topic("refused-end", 2).await;
+    let mut client = connect(&target, "refused-end").await;
+    let (pid, epoch) = begin(&mut client, "refused-end").await;
+    assert_eq!(epoch, 0);
+    let of = [("refused-end", &[0, 1][..])];
+    let added = add(&mut client, "refused-end", (pid, 0), &of, 3).await;
+    assert_eq!(added, [0, 0]);
+    // An epoch that nobody was given: without verification it is taken, into what is open.
+    for epoch in [0, 1] {
+        let code = produce(&mut client, "refused-end", "refused-end", (pid, epoch)).await;
+        assert_eq!(code, 0);
+    }
+    let ended = end(&mut client, "refused-end", (pid, 0), true, 3).await;
+    assert_eq!(ended.0, 0);
+    await_state(&mut client, "refused-end", "CompleteCommit").await;
+    // Its coordinator goes on; what is open there hangs, and can be ended.
+    let other = [("refused-end", &[1][..])];
+    let added = add(&mut client, "refused-end", (pid, 0), &other, 3).await;
+    assert_eq!(added, [0]);
+    assert_eq!(stable_end(&mut client, "refused-end").await, 0);
+    let aborted = abort(&mut client, (pid, 1), "refused-end", &[0]).await;
+    assert_eq!(aborted, [0]);
+    assert_eq!(stable_end(&mut client, "refused-end").await, 3);
+    target.log_is_clean(&["a partition refuses the end of a transaction"]);
+}
+
+/// The code of a transactional batch of version 9, for partition 0.
+async fn produce(client: &mut RawClient, id: &str, topic: &str, (pid, epoch): Session) -> i16 {
+    let mut spec = P(pid, epoch, 0, 1).spec();
+    spec.attributes = 0x10;
+    let mut request = produce_request(topic, &[(0, Some(spec.build()))]);
+    request.transactional_id = Some(super::id_of(id));
+    codes(&client.call(&request, 9).await.unwrap())[0]
+}
+
+/// The last stable offset of partition 0.
+async fn stable_end(client: &mut RawClient, topic: &str) -> i64 {
+    let asked = ListOffsetsPartition::default()
+        .with_partition_index(0)
+        .with_current_leader_epoch(-1)
+        .with_timestamp(-1);
+    let topic = ListOffsetsTopic::default()
+        .with_name(ops::topic_name(topic))
+        .with_partitions(vec![asked]);
+    let request = ListOffsetsRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_isolation_level(1)
+        .with_topics(vec![topic]);
+    let answer = client.call(&request, 7).await.unwrap();
+    assert_eq!(answer.topics[0].partitions[0].error_code, 0);
+    answer.topics[0].partitions[0].offset
 }

@@ -3,11 +3,12 @@
 
 use std::process::Output;
 
+use kafka_protocol::messages::{ListTransactionsRequest, ProducerId};
 use tests::raw::{RawClient, ops};
 use tests::txn_tools::{Line, TRANSACTIONS, kafkas_lines, rows_of, run_ours};
 
 use super::{Session, add, await_state, begin, connect, describe};
-use crate::kit::{P, Target, codes, produce_request};
+use crate::kit::{P, Target, codes, on_kafka, produce_request};
 use crate::tools::tool;
 
 /// The table that Kafka's tool prints.
@@ -244,4 +245,55 @@ async fn t68_hanging_transactions_are_found_and_aborted() {
     let args = format!("abort --topic t68 --partition 0 --start-offset {start}");
     tool(&target, TRANSACTIONS, &args).await;
     assert!(ours(&target, &of_broker).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_a_damaged_slot_may_own_is_not_said_to_hang() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    target.with_topic("damaged-slot", 1).await;
+    let mut client = connect(&target, "damaged-slot").await;
+    let session = begin(&mut client, "damaged-slot").await;
+    let of = [("damaged-slot", &[0][..])];
+    assert_eq!(add(&mut client, "damaged-slot", session, &of, 3).await, [0]);
+    let code = produce(&mut client, "damaged-slot", "damaged-slot", session).await;
+    assert_eq!(code, 0);
+    let find = "find-hanging --max-transaction-timeout 0 --topic damaged-slot";
+    assert!(ours(&target, find).await.is_empty());
+    drop(client);
+    target.gateway(|gateway, data| {
+        gateway.process().kill().unwrap();
+        let mut damaged = 0;
+        for entry in std::fs::read_dir(data.join("__cluster/txn_state")).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            if text.contains("damaged-slot") && !path.to_string_lossy().contains(".prev.") {
+                std::fs::write(&path, &text[..text.len() / 2]).unwrap();
+                damaged += 1;
+            }
+        }
+        assert_eq!(damaged, 1);
+        gateway.restart().unwrap();
+    });
+    let mut client = target.connect().await;
+    let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
+    // While other slots are read the answer is 14.
+    let mut list = async |producers: Vec<ProducerId>| {
+        loop {
+            pace.tick().await;
+            let request =
+                ListTransactionsRequest::default().with_producer_id_filters(producers.clone());
+            let answer = client.call(&request, 0).await.unwrap();
+            if answer.error_code != 14 {
+                return (answer.error_code, answer.transaction_states.len());
+            }
+        }
+    };
+    assert_eq!(list(vec![ProducerId(session.0)]).await, (15, 0));
+    assert_eq!(list(Vec::new()).await, (0, 0));
+    let (code, said) = refusal(&target, find).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("(15)"), "{said}");
 }

@@ -72,10 +72,13 @@ fn harm<T: Format + Debug + PartialEq>(sample: &str) -> usize {
     written.len() * 9
 }
 
+/// How many changes of a sample were tried.
+type Harm = fn(&str) -> usize;
+
 #[test]
 fn every_flipped_bit_and_every_cut_is_refused_or_changes_nothing() {
     let samples = samples();
-    let kinds: [(&str, fn(&str) -> usize); 15] = [
+    let kinds: [(&str, Harm); 15] = [
         ("cluster", harm::<ClusterFile>),
         ("assignment", harm::<AssignmentFile>),
         ("producer-ids", harm::<IdBlockFile>),

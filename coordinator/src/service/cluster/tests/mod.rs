@@ -16,6 +16,7 @@ mod real;
 mod rerouting;
 mod topics;
 mod twins;
+mod txn_troubles;
 mod txns;
 mod world;
 

@@ -38,7 +38,7 @@ pub(super) struct Outside {
     next_id: AtomicI64,
     markers: Mutex<Markers>,
     groups: Mutex<BTreeMap<(i64, u64), BTreeSet<bool>>>,
-    fences: Mutex<BTreeMap<i64, i16>>,
+    pub(super) fences: Mutex<BTreeMap<i64, i16>>,
     queued: Mutex<Vec<(BrokerId, MarkerQueueFile)>>,
     history: Mutex<Vec<(String, TxnState, TxnState, &'static str)>>,
     no_markers: AtomicBool,
@@ -51,6 +51,10 @@ pub(super) struct Outside {
     pub(super) led: Mutex<BTreeMap<i32, BrokerId>>,
     /// Markers fail as long as it is not 0, and count it down.
     pub(super) failing: AtomicI64,
+    /// Publications fail as long as it is not 0, and count it down.
+    pub(super) failing_fences: AtomicI64,
+    /// It is known that none can be published.
+    pub(super) unready: AtomicBool,
     /// Markers are waited for without end.
     pub(super) hangs: AtomicBool,
 }
@@ -110,7 +114,22 @@ impl GroupDecisions for Outside {
 }
 
 impl FenceSink for Outside {
+    fn ready(&self) -> Done<'_> {
+        let ready = if self.unready.load(Ordering::Relaxed) {
+            Err(PortError("no fence can be published".to_owned()))
+        } else {
+            Ok(())
+        };
+        Box::pin(std::future::ready(ready))
+    }
+
     fn publish(&self, fences: Vec<Fence>) -> Done<'_> {
+        let left = self.failing_fences.load(Ordering::Relaxed);
+        if left > 0 {
+            self.failing_fences.store(left - 1, Ordering::Relaxed);
+            let error = PortError("no fence can be published".to_owned());
+            return Box::pin(std::future::ready(Err(error)));
+        }
         let mut known = self.fences.lock();
         for fence in fences {
             let epoch = known.entry(fence.pid.0).or_default();
@@ -163,7 +182,7 @@ pub(super) fn ids() -> [String; 3] {
 }
 
 impl Running {
-    fn try_start(
+    pub(super) fn try_start(
         site: &Site,
         outside: &Arc<Outside>,
         process: Group,
@@ -291,7 +310,7 @@ impl Running {
         done.unwrap();
     }
 
-    fn state(&self, id: &str) -> (TxnState, Session, u64) {
+    pub(super) fn state(&self, id: &str) -> (TxnState, Session, u64) {
         let entry = self.txns.describe(id).unwrap().unwrap();
         (
             entry.state,
@@ -308,7 +327,7 @@ pub(super) fn session(pid: i64, epoch: i16) -> Session {
     }
 }
 
-fn path(id: &str) -> VolumePath {
+pub(super) fn path(id: &str) -> VolumePath {
     Place::TxnSlot(slot_of(id)).path()
 }
 
@@ -582,7 +601,11 @@ fn time_outs_and_expiry() {
     assert_eq!(running.txns.overdue(now()), [Arc::from(id.as_str())]);
     let (txns, reaped) = (running.txns.clone(), id.clone());
     let reaped = site.world.run(async move { txns.reap(&reaped).await });
-    assert_eq!(reaped, Some(Ok(())));
+    assert_eq!(reaped, Some(Ok(true)));
+    // There is nothing to abort any more.
+    let (txns, ended) = (running.txns.clone(), id.clone());
+    let reaped = site.world.run(async move { txns.reap(&ended).await });
+    assert_eq!(reaped, Some(Ok(false)));
     assert_eq!(running.state(&id).0, TxnState::CompleteAbort);
     assert_eq!(outside.fences.lock()[&1_000], 1);
     let week = 7 * 24 * 3_600_000;
@@ -895,11 +918,11 @@ fn a_damaged_slot_stops_its_ids_alone() {
     assert_eq!(kept, b"{\"tx-commit\":{");
     // Repaired, it serves again by itself; an id of another slot is no repair.
     site.put(&path(&bad), br#"{"tx-abort":{"pid":7,"epoch":4}}"#);
-    site.world.pass(Duration::from_secs(2));
+    site.world.pass(Duration::from_secs(10));
     let refused = second.init(&bad).unwrap();
     assert_eq!(refused, Err(TxnError::CoordinatorNotAvailable));
     site.put(&path(&bad), br#"{"tx-commit":{"pid":7,"epoch":4}}"#);
-    site.world.pass(Duration::from_secs(2));
+    site.world.pass(Duration::from_secs(10));
     assert_eq!(second.init(&bad).unwrap(), Ok(session(7, 5)));
 }
 

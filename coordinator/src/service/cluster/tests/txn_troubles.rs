@@ -1,0 +1,127 @@
+//! Transactional ids while something around them fails: fences, a write of unknown outcome, damage.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use store_adapter::volume::memory::{StepFault, StepOutcome};
+
+use super::txns::{Outside, Running, ids, path, session, site, slot_of};
+use super::world::{How, Interrupt, Site};
+use crate::machine::txn::{Added, Session, TxnError, TxnState};
+use crate::service::txns::SlotState;
+use crate::volume::layout::Place;
+
+#[test]
+fn a_decision_whose_fence_is_not_published_at_once_is_finished_soon() {
+    let site = site(20);
+    let outside = Arc::new(Outside::default());
+    let [id, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    outside.failing_fences.store(3, Ordering::Relaxed);
+    let told = running.init(&id).unwrap();
+    assert_eq!(told, Err(TxnError::CoordinatorNotAvailable));
+    // No pass comes by.
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(running.state(&id).0, TxnState::CompleteAbort);
+    assert_eq!(outside.fences.lock()[&1_000], 1);
+}
+
+#[test]
+fn a_session_costs_no_epoch_while_none_can_be_fenced() {
+    let site = site(21);
+    let outside = Arc::new(Outside::default());
+    let [id, other, _] = ids();
+    let running = Running::start(&site, &outside, 1);
+    running.init(&id).unwrap().unwrap();
+    outside.unready.store(true, Ordering::Relaxed);
+    for _ in 0..3 {
+        let told = running.init(&id).unwrap();
+        assert_eq!(told, Err(TxnError::CoordinatorNotAvailable));
+    }
+    assert_eq!(running.state(&id).1, session(1_000, 0));
+    // Who is new fences nobody.
+    assert_eq!(running.init(&other).unwrap(), Ok(session(1_001, 0)));
+    outside.unready.store(false, Ordering::Relaxed);
+    assert_eq!(running.init(&id).unwrap(), Ok(session(1_000, 1)));
+}
+
+/// A broker that has committed a transaction, which its slot's file does not say yet.
+fn committed(site: &Site, outside: &Arc<Outside>, hook: &Arc<Interrupt>) -> (Running, Session) {
+    let [id, ..] = ids();
+    let running = Running::try_start(site, outside, 1, hook.clone()).unwrap();
+    let begun = running.init(&id).unwrap().unwrap();
+    assert_eq!(running.add(&id, begun), Some(Ok(Added::InTxn(1))));
+    let ended = running.end(&id, begun, true).unwrap();
+    (running, ended.unwrap().unwrap())
+}
+
+#[test]
+fn who_finishes_transactions_is_told_of_a_slot_that_was_read_again() {
+    let [id, _, shares] = ids();
+    let counted = Interrupt::none();
+    committed(&site(22), &Arc::default(), &counted);
+    // The last step of the next write: create, write, sync and rename come before it.
+    let fails = How::Once(StepOutcome::Fail(StepFault::Io));
+    let hook = Interrupt::new(counted.steps() + 4, fails);
+    let site = site(22);
+    let outside = Arc::new(Outside::default());
+    let (running, next) = committed(&site, &outside, &hook);
+    let told = running.init(&shares).unwrap();
+    assert_eq!(told, Err(TxnError::CoordinatorNotAvailable));
+    let txns = running.txns.clone();
+    assert_eq!(site.world.run(async move { txns.reread().await }), Some(()));
+    // Whatever the file has of the transaction, a pass finishes it.
+    let txns = running.txns.clone();
+    let passed = async move {
+        for id in txns.unfinished() {
+            assert_eq!(txns.reconcile(&id).await, Ok(true));
+        }
+    };
+    assert_eq!(site.world.run(passed), Some(()));
+    assert_eq!(running.add(&id, next), Some(Ok(Added::InTxn(2))));
+}
+
+#[test]
+fn what_a_slot_is_repaired_from_is_kept_and_damage_is_looked_at_less_and_less() {
+    let site = site(23);
+    let outside = Arc::new(Outside::default());
+    let [bad, ..] = ids();
+    let first = Running::start(&site, &outside, 1);
+    first.init(&bad).unwrap().unwrap();
+    site.world.kill(1);
+    let second = Running::start(&site, &outside, 2);
+    let previous = Place::TxnSlotPrevious(slot_of(&bad)).path().to_string();
+    let kept = site.files()[&previous].clone();
+    assert!(String::from_utf8_lossy(&kept).contains("tx-commit"));
+    drop(second);
+    site.world.kill(2);
+    site.put(&path(&bad), br#"{"tx-abort":{"pid":7,"epoch":4}}"#);
+    let hook = Interrupt::none();
+    let third = Running::try_start(&site, &outside, 3, hook.clone()).unwrap();
+    let refused = third.init(&bad).unwrap();
+    assert_eq!(refused, Err(TxnError::CoordinatorNotAvailable));
+    let steps_in = |wait: Duration| {
+        let before = hook.steps();
+        site.world.pass(wait);
+        hook.steps() - before
+    };
+    let early = steps_in(Duration::from_secs(8));
+    steps_in(Duration::from_mins(1));
+    let late = steps_in(Duration::from_secs(8));
+    assert!(late > 0 && 2 * late < early, "{late} steps after {early}");
+    assert_eq!(site.files()[&previous], kept);
+    let gaps = third.txns.visit(&mut |_, _| {});
+    let damaged = gaps.iter().find(|gap| gap.state == SlotState::Damaged);
+    assert_eq!(damaged.map(|gap| gap.slot), Some(slot_of(&bad)));
+    // A list of everybody is made without it; one from which somebody concludes is not.
+    let list = |whole: bool| {
+        let txns = third.txns.clone();
+        let listed = async move { txns.list(whole, |id, _| Some(id.to_string())).await };
+        site.world.run(listed).unwrap()
+    };
+    assert_eq!(list(false), Ok(Vec::new()));
+    assert_eq!(list(true), Err(TxnError::CoordinatorNotAvailable));
+}
