@@ -25,8 +25,8 @@ use crate::wire::header::{self, PEEK_LEN, Peek};
 pub(crate) const READ_MIN: usize = 4 * 1024;
 /// Largest buffer for a frame that has not begun.
 const READ_AHEAD_MAX: usize = 256 * 1024;
-/// Largest buffer that is reserved for an admitted frame before its bytes have arrived. What is
-/// reserved and not received is no memory in use.
+/// Largest buffer that is reserved for a frame that is admitted in part. What is reserved and not
+/// received is no memory in use.
 const WHOLE_MAX: usize = 4 * 1024 * 1024;
 const LENGTH_LEN: usize = 4;
 /// Bytes by which a frame that holds room must go on in [`PROGRESS_TIME`] while others wait.
@@ -318,7 +318,12 @@ impl FrameReader {
             self.shares.push(permit);
             self.counted = if whole { end } else { step };
         }
-        let target = end.max(READ_MIN).min(WHOLE_MAX.max(2 * len));
+        // One that is admitted whole has one buffer, whatever its size: nothing of it is copied.
+        let target = if self.counted >= end {
+            end
+        } else {
+            end.max(READ_MIN).min(WHOLE_MAX.max(2 * len))
+        };
         if self.shared.is_some() || self.buffer.capacity() < target {
             let mut larger = BytesMut::with_capacity(target);
             larger.extend_from_slice(&self.buffer);
