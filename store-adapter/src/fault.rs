@@ -59,7 +59,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 26] = [
+    pub const ALL: [Fault; 25] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
