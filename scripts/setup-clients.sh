@@ -43,6 +43,10 @@ step_packages() {
     [[ -e /usr/include/zstd.h ]] || missing+=(libzstd-dev)
     [[ -e /usr/include/lz4frame.h ]] || missing+=(liblz4-dev)
     [[ -e /usr/include/rapidjson/schema.h ]] || missing+=(rapidjson-dev)
+    # For the power cuts on a file system of their own.
+    [[ -x /usr/sbin/mkfs.ext4 || -x /sbin/mkfs.ext4 ]] || missing+=(e2fsprogs)
+    command -v mount >/dev/null || missing+=(mount)
+    command -v perl >/dev/null || missing+=(perl)
     command -v javac >/dev/null || missing+=(openjdk-17-jdk-headless)
     command -v mvn >/dev/null || missing+=(maven)
     command -v python3 >/dev/null || missing+=(python3)

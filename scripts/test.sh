@@ -59,15 +59,18 @@ cargo test --locked --profile ci --workspace --no-fail-fast \
     --features store-adapter/conformance
 
 say "the vectors of transactions where the first protocol is finalized"
-FENCEPOST_WIRE_TXN_VERSION=1 cargo test --locked --profile ci -p tests --test wire -- \
-    txn_apis:: transactions::
+FENCEPOST_WIRE_TXN_VERSION=1 cargo test --locked --profile ci --workspace \
+    --features store-adapter/conformance --test wire -- txn_apis:: transactions::
+
+if [[ $mode == all ]]; then
+    say "the tables of malformed input, on Apache Kafka"
+    FENCEPOST_WIRE_TARGET=kafka cargo test --locked --profile ci --workspace \
+        --features store-adapter/conformance --test wire -- \
+        frames:: bodies:: records:: errors:: --test-threads 4
+fi
 
 say "the simulation and its planted faults"
 cargo test --locked --profile ci -p tests --features planted-faults --test simulation
-
-say "the tables of malformed input, on Apache Kafka"
-FENCEPOST_WIRE_TARGET=kafka cargo test --locked --profile ci -p tests --test wire -- \
-    frames:: bodies:: records:: errors:: --test-threads 4
 
 if [[ $mode == all ]]; then
     say "real clients under kill -9"

@@ -63,8 +63,8 @@ pub enum FrameError {
 /// How the frame under way goes on, as the sweeper sees it; 0 is never.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Until when the frame has to be complete, ms of the monotonic clock; 0 unless one is under way
-    /// that holds room.
+    /// Until when the frame has to be complete, ms of the monotonic clock; 0 unless one is under
+    /// way that holds room.
     until_ms: AtomicU64,
     /// When it went on by [`PROGRESS`] bytes last; 0 while it waits for room itself.
     moved_ms: AtomicU64,

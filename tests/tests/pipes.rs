@@ -3,8 +3,8 @@
 //!
 //! Needs `scripts/setup-clients.sh` and `--features clients-c`; what is missing fails. A longer
 //! run: `FENCEPOST_PIPES_RECORDS` (of 336,776 flights), `FENCEPOST_PIPES_KILLS` (of the broker;
-//! clients are killed twice as often), `FENCEPOST_PIPES_BATCH` (most records of a transaction). `FENCEPOST_FLIGHTS_SEED` and `FENCEPOST_FLIGHTS_BROKER` are
-//! as in the suite `flights`.
+//! clients are killed twice as often), `FENCEPOST_PIPES_BATCH` (most records of a transaction).
+//! `FENCEPOST_FLIGHTS_SEED` and `FENCEPOST_FLIGHTS_BROKER` are as in the suite `flights`.
 
 use anyhow::{Context as _, bail};
 use tests::flights::broker::Kind;

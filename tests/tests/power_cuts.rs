@@ -53,6 +53,11 @@ fn the_journal_keeps_what_was_promised() {
     cut("sled:");
 }
 
+#[test]
+fn layout_kv_keeps_what_was_promised() {
+    cut("sled:?layout=kv");
+}
+
 /// The same cuts find it out when what is acknowledged is not synced.
 #[test]
 fn what_is_not_synced_is_missed() {

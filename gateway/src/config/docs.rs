@@ -17,8 +17,8 @@ A value comes from, in this order: a flag of the command, the environment, the f
   (`admin.listen`), `--admin-token-file` (`admin.token.file`), `--enable-faults` (`enable.faults`),
   `--log-format` (`logging.format`) and `--log` (`logging.filter`), which win over `--override`.
 - Environment: `FENCEPOST_LOG_DIRS` sets `log.dirs`; `KAFKA_LOG_DIRS` does too, as in Kafka's image:
-  `_` is a dot, `__` an underscore, `___` a hyphen. `FENCEPOST_` wins over `KAFKA_`; after it `__` is
-  a dot too, as between section and key: `FENCEPOST_LOG__DIRS`.
+  `_` is a dot, `__` an underscore, `___` a hyphen. `FENCEPOST_` wins over `KAFKA_`; after it `__`
+  is a dot too, as between section and key: `FENCEPOST_LOG__DIRS`.
 - File: `fencepost serve CONFIG`. A name that ends in `.properties` is read in Java's form, and so
   is any other with `--properties`; anything else is TOML, where `num.partitions = 3` and `[num]`
   with `partitions = 3` are the same; `\"max.connections\"` needs quotes beside

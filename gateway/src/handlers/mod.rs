@@ -141,8 +141,8 @@ pub(crate) async fn dispatch(
     }
 }
 
-/// Waits for what has to be ordered before: what concerns one producer of transactions need not wait
-/// for others. Produce sees to itself.
+/// Waits for what has to be ordered before: what concerns one producer of transactions need not
+/// wait for others. Produce sees to itself.
 async fn in_its_place(context: &RequestContext, request: &ApiRequest) {
     let verifying = &context.connection.verifying;
     let producer = match request {

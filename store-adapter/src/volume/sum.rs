@@ -17,8 +17,8 @@ const ONE: u8 = b'\t';
 /// A file whose content is not what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "its content does not have the checksum that the {SUM_LEN} blanks behind its end are; who edits \
-     a file by hand removes them"
+    "its content does not have the checksum that the {SUM_LEN} blanks behind its end are; who \
+     edits a file by hand removes them"
 )]
 pub struct WrongSum;
 

@@ -147,16 +147,27 @@ def kafka_python(bootstrap, source, group, target, transactional_id):
 
 
 async def aiokafka(bootstrap, source, group, target, transactional_id):
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 
     stop = end_of_input()
+    # It joins again behind our back, and reads committed offsets without asking for stable ones:
+    # those of an open transaction have to be decided before.
+    in_transaction = asyncio.Lock()
+
+    class Listener(ConsumerRebalanceListener):
+        async def on_partitions_revoked(self, revoked):
+            async with in_transaction:
+                pass
+
+        async def on_partitions_assigned(self, assigned):
+            pass
+
     common = {"bootstrap_servers": bootstrap, "retry_backoff_ms": 50}
     producer = AIOKafkaProducer(
         transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS, **common
     )
     await producer.start()
     consumer = AIOKafkaConsumer(
-        source,
         group_id=group,
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=200,
@@ -166,26 +177,30 @@ async def aiokafka(bootstrap, source, group, target, transactional_id):
         **common,
     )
     await consumer.start()
+    consumer.subscribe([source], listener=Listener())
     while not stop.is_set():
         batches = await consumer.getmany(timeout_ms=200, max_records=BATCH)
         if not batches:
             continue
-        count = sum(len(records) for records in batches.values())
-        await producer.begin_transaction()
-        for place, records in batches.items():
-            for record in records:
-                await producer.send(target, record.value, partition=place.partition)
-        ends = {place: records[-1].offset + 1 for place, records in batches.items()}
-        await producer.send_offsets_to_transaction(ends, group)
-        if aborts():
-            await producer.abort_transaction()
-            say("aborted", count)
+        async with in_transaction:
+            count = sum(len(records) for records in batches.values())
+            await producer.begin_transaction()
+            for place, records in batches.items():
+                for record in records:
+                    await producer.send(target, record.value, partition=place.partition)
+            ends = {place: records[-1].offset + 1 for place, records in batches.items()}
+            await producer.send_offsets_to_transaction(ends, group)
+            aborted = aborts()
+            if aborted:
+                await producer.abort_transaction()
+                say("aborted", count)
+            else:
+                await producer.commit_transaction()
+                say("committed", count)
+        if aborted:
             # Its own seek_to_committed leaves a partition alone that has no offset yet.
             for place in consumer.assignment():
                 consumer.seek(place, await consumer.committed(place) or 0)
-        else:
-            await producer.commit_transaction()
-            say("committed", count)
     await consumer.stop()
     await producer.stop()
 

@@ -15,9 +15,9 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::process::{Process, read_line};
 
 /// Bytes of the image.
-const IMAGE_LEN: u64 = 128 << 20;
+const IMAGE_LEN: u64 = 512 << 20;
 /// Bytes of memory in which it lies: all of it, and what the file system there needs.
-const MEMORY_MIB: u32 = 132;
+const MEMORY_MIB: u32 = 520;
 /// How long the helper may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Waits for a byte, then calls `EXT4_IOC_SHUTDOWN` (`_IOR('X', 125, u32)`) with
@@ -45,7 +45,7 @@ pub fn may_mount() -> Result<bool> {
     Ok(true)
 }
 
-/// A disk of 128 MiB. Unmounted and gone when dropped.
+/// A disk of 512 MiB, of which memory is taken as it is written. Unmounted and gone when dropped.
 #[derive(Debug)]
 pub struct CutDisk {
     dir: tempfile::TempDir,

@@ -430,8 +430,11 @@ async fn the_command_looks_again_before_it_says_that_something_hangs() {
     let broker = site.0.addresses().kafka.clone();
     let proxy = between(listener, broker, Arc::clone(&asked), Arc::clone(&go_on));
     let proxy = tokio::spawn(proxy);
-    let find = tokio::task::spawn_blocking(move || ours(&address, FIND).unwrap());
-    asked.notified().await;
+    let mut find = tokio::task::spawn_blocking(move || ours(&address, FIND).unwrap());
+    tokio::select! {
+        () = asked.notified() => {}
+        found = &mut find => panic!("it did not ask whose it is: {found:?}"),
+    }
     // It has seen the open transaction, and now asks whose it is. That one ends.
     let txns = site.0.broker().txns();
     txns.end_txn("tx", &end(session, true)).await.unwrap();

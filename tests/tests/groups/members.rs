@@ -126,9 +126,8 @@ fn aiokafka_roundrobin() -> anyhow::Result<()> {
     pass(&[Client::Aiokafka("roundrobin")], MANY_KILLS)
 }
 
-/// A consumer of kafkajs keeps committed offsets across its memberships in one place: an answer for
-/// the one before, coming late, makes it begin below what another has committed since. Many kills
-/// find that.
+/// With many kills a member of kafkajs began below what another had committed before it: see
+/// decision 0009.
 #[test]
 fn kafkajs() -> anyhow::Result<()> {
     pass(&[Client::Kafkajs], KILLS)

@@ -178,6 +178,7 @@ fn every_difference_is_tested() {
         include_str!("topics.rs"),
         include_str!("transactions/verification.rs"),
         include_str!("trimming.rs"),
+        include_str!("txn_apis/adding.rs"),
         include_str!("txn_apis/markers.rs"),
         include_str!("txn_apis/ending.rs"),
         include_str!("txn_apis/sessions.rs"),

@@ -19,8 +19,7 @@ use crate::machine::group::offsets::Image;
 use crate::volume::format::{GroupOffsetsFile, Kept};
 
 /// Files that are read or written side by side at most: file systems let them share the commits of
-/// their journal. More would wait for each other: renames into one directory go one after the other,
-/// and what comes meanwhile is in fewer, fuller writes.
+/// their journal. With more of them, what comes meanwhile is in more and emptier writes.
 const WRITERS_MAX: usize = 8;
 
 /// What happens to the files of groups.
