@@ -28,7 +28,8 @@ async fn at_the_end_of(id: &str, version: u8) -> (Target, i64) {
                 format!("\"pid\":{pid},\"epoch\":32766"),
             );
             if text.contains(&from) && !path.to_string_lossy().contains(".prev.") {
-                std::fs::write(&path, text.replace(&from, &to)).unwrap();
+                // Without the checksum behind its content.
+                std::fs::write(&path, text.trim_end().replace(&from, &to)).unwrap();
                 patched += 1;
             }
         }
