@@ -56,6 +56,8 @@ struct Fate {
     gone: i64,
     /// A deletion was sent and not answered well: it may take effect at any later time.
     may_go: bool,
+    /// A deletion is under way. Its client may end before it is answered.
+    going: bool,
 }
 
 #[derive(Debug, Default)]
@@ -122,7 +124,7 @@ impl Ledger {
         // None is -1, and before the first commit.
         let offset = offset.max(0);
         let late = before.open.contains(&offset) || fate.open.contains(&offset);
-        let lost = offset < before.acked && !before.may_go;
+        let lost = offset < before.acked && !before.may_go && !before.going;
         let back = (1..=before.gone).contains(&offset);
         if offset > fate.sent || ((lost || back) && !late) {
             let what = format!("{key:?}: {offset} is committed, of {before:?}");
@@ -132,6 +134,14 @@ impl Ledger {
         }
         if !late {
             fate.acked = fate.acked.max(offset);
+        }
+    }
+
+    /// Whether the only client that commits for a group is deleting it.
+    fn deleting(&self, group: &str, going: bool) {
+        let mut inner = self.0.lock();
+        for (_, fate) in inner.keys.iter_mut().filter(|(key, _)| key.0 == group) {
+            fate.going = going;
         }
     }
 
@@ -304,7 +314,10 @@ async fn look(client: &Client, ledger: &Ledger, connection: &Connection, key: &K
 async fn delete(client: &Client, ledger: &Ledger, connection: &Connection, group: &str) -> bool {
     let request = DeleteGroupsRequest::default().with_groups_names(vec![group_id(group)]);
     let request = ApiRequest::DeleteGroups(Box::new(request));
-    let Some(ApiResponse::DeleteGroups(answer)) = client.ask(connection, request, 2).await else {
+    ledger.deleting(group, true);
+    let answer = client.ask(connection, request, 2).await;
+    ledger.deleting(group, false);
+    let Some(ApiResponse::DeleteGroups(answer)) = answer else {
         ledger.deleted(group, false);
         return false;
     };
