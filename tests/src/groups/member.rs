@@ -25,8 +25,6 @@ const ENDED_BY_TERM: i32 = 143;
 pub enum Client {
     /// librdkafka through the crate rdkafka.
     Rdkafka(&'static str),
-    /// The same with a group instance id.
-    RdkafkaStatic(&'static str),
     /// kcat; commits by itself.
     Kcat,
     /// The console consumer of Apache Kafka; commits by itself.
@@ -52,7 +50,6 @@ impl Client {
     pub fn name(self) -> &'static str {
         match self {
             Self::Rdkafka(_) => "rust-rdkafka",
-            Self::RdkafkaStatic(_) => "rust-rdkafka-static",
             Self::Kcat => "kcat",
             Self::JavaConsole => "java-console",
             Self::Java(_) => "java",
@@ -96,10 +93,6 @@ impl Client {
         match self {
             Self::Rdkafka(strategy) => {
                 let args = [&*broker, topic, group, strategy];
-                Ok(with(rdkafka_member()?, args))
-            }
-            Self::RdkafkaStatic(strategy) => {
-                let args = [&*broker, topic, group, strategy, &*instance];
                 Ok(with(rdkafka_member()?, args))
             }
             Self::FranzGo(strategy) => {

@@ -86,11 +86,6 @@ fn java_static_members() -> anyhow::Result<()> {
 }
 
 #[test]
-fn librdkafka_static_members() -> anyhow::Result<()> {
-    pass(&[Client::RdkafkaStatic("range")], KILLS)
-}
-
-#[test]
 fn franz_go_static_members() -> anyhow::Result<()> {
     pass(&[Client::FranzGoStatic("cooperative-sticky")], KILLS)
 }

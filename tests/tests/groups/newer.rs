@@ -36,7 +36,9 @@ fn ends(name: &str, command: Command) -> anyhow::Result<String> {
     let dir = tempfile::tempdir()?;
     let gateway = broker(dir.path())?;
     let address = gateway.address();
-    let command = with(command, [&*address, "t", "g", "consumer"]);
+    let mut command = with(command, [&*address, "t", "g", "consumer"]);
+    // What it says last is looked at.
+    command.env("RUST_BACKTRACE", "0");
     let lines = Streams::Led(dir.path().join("lines"));
     let mut running = Running::start(name, command, lines, dir.path())?;
     // It would be asked to leave if this were dropped.
