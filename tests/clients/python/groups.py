@@ -65,7 +65,7 @@ def kafka_python(bootstrap, topic, group, strategy):
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-    from kafka.errors import KafkaError
+    from kafka.errors import KafkaConnectionError, KafkaError
     from kafka.structs import OffsetAndMetadata
 
     class Listener(ConsumerRebalanceListener):
@@ -91,7 +91,13 @@ def kafka_python(bootstrap, topic, group, strategy):
     )
     consumer.subscribe([topic], listener=Listener())
     while not stop.is_set():
-        batches = consumer.poll(timeout_ms=50, max_records=BATCH)
+        try:
+            batches = consumer.poll(timeout_ms=50, max_records=BATCH)
+        except KafkaConnectionError as error:
+            # The broker is away.
+            print(repr(error), file=sys.stderr)
+            time.sleep(0.05)
+            continue
         if not batches:
             continue
         ends = say_records(batches)

@@ -11,6 +11,7 @@ import os
 import random
 import sys
 import threading
+import time
 
 BATCH = int(os.environ.get("FENCEPOST_PIPES_BATCH", "200"))
 ABORT_PERCENT = 10
@@ -104,6 +105,7 @@ def confluent(bootstrap, source, group, target, transactional_id):
 
 def kafka_python(bootstrap, source, group, target, transactional_id):
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.errors import KafkaConnectionError
     from kafka.structs import OffsetAndMetadata
 
     stop = end_of_input()
@@ -123,7 +125,13 @@ def kafka_python(bootstrap, source, group, target, transactional_id):
         **common,
     )
     while not stop.is_set():
-        batches = consumer.poll(timeout_ms=200, max_records=BATCH)
+        try:
+            batches = consumer.poll(timeout_ms=200, max_records=BATCH)
+        except KafkaConnectionError as error:
+            # The broker is away.
+            print(repr(error), file=sys.stderr)
+            time.sleep(0.05)
+            continue
         if not batches:
             continue
         count = sum(len(records) for records in batches.values())
