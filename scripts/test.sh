@@ -29,12 +29,13 @@ clients() {
     # The last list of names that a test program prints before its result.
     mapfile -t names < <(awk '/^failures:$/ { found = 1; next } /^test result:/ { found = 0 }
         found && NF == 1 && /^    [a-z0-9_:]+$/ { print $1 }' "$log" | sort -u)
-    # A program that ended without its result can't be asked by names.
+    # A program that ended without its result can't be asked by names. Suites print results of
+    # programs of their own besides.
     local ended told
     ended=$(grep -c '^error: test failed, to rerun' "$log" || true)
     told=$(grep -c '^test result: FAILED' "$log" || true)
     rm "$log"
-    (( ${#names[@]} > 0 && ended > 0 && ended == told )) || return 1
+    (( ${#names[@]} > 0 && ended > 0 && ended <= told )) || return 1
     say "once more: ${names[*]}"
     cargo test --locked --profile ci -p tests --features clients-c "${arguments[@]}" \
         -- --nocapture --test-threads 1 --exact "${names[@]}"
