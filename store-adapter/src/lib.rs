@@ -25,6 +25,7 @@ pub mod local;
 pub mod memory;
 pub mod rebuild;
 pub mod records;
+mod registry;
 pub mod runtime;
 #[cfg(test)]
 mod samples;

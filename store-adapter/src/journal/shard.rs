@@ -1,6 +1,5 @@
 //! What the writer of a shard shares with everybody else: the queue, and what is published.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -10,6 +9,7 @@ use super::extents::LogIndex;
 use super::queue::Queue;
 use super::sift::Rewrites;
 use crate::ids::{LogId, ShardId};
+use crate::registry::Registered;
 use crate::store::{Bounds, StoreError};
 
 /// A shard that is open, or was.
@@ -55,41 +55,15 @@ impl Log {
     }
 }
 
+impl Registered for Log {
+    fn id(&self) -> LogId {
+        self.id
+    }
+
+    fn shard_id(&self) -> ShardId {
+        self.shard.id
+    }
+}
+
 /// The logs of all shards that were opened.
-#[derive(Debug, Default)]
-pub(crate) struct Registry {
-    logs: RwLock<BTreeMap<LogId, Arc<Log>>>,
-}
-
-impl Registry {
-    /// The log.
-    pub(crate) fn get(&self, id: LogId) -> Option<Arc<Log>> {
-        self.logs.read().get(&id).cloned()
-    }
-
-    /// All logs, in order of their ids.
-    pub(crate) fn all(&self) -> Vec<Arc<Log>> {
-        self.logs.read().values().cloned().collect()
-    }
-
-    /// Publishes logs, in place of older ones of the same ids.
-    pub(crate) fn insert(&self, logs: impl IntoIterator<Item = Arc<Log>>) {
-        let mut held = self.logs.write();
-        for log in logs {
-            held.insert(log.id, log);
-        }
-    }
-
-    /// Forgets a log of `shard`.
-    pub(crate) fn remove(&self, id: LogId, shard: ShardId) {
-        let mut held = self.logs.write();
-        if held.get(&id).is_some_and(|log| log.shard.id == shard) {
-            held.remove(&id);
-        }
-    }
-
-    /// Forgets all logs of `shard`.
-    pub(crate) fn remove_shard(&self, shard: ShardId) {
-        self.logs.write().retain(|_, log| log.shard.id != shard);
-    }
-}
+pub(crate) type Registry = crate::registry::Registry<Log>;

@@ -1,15 +1,15 @@
 //! What the writer of a shard shares with everybody else: the queue, and what is published.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::db::Db;
 use super::state::Entry;
 use crate::ids::{LogId, ShardId};
 use crate::journal::queue::Queue;
+use crate::registry::Registered;
 use crate::store::{Bounds, Size, StoreError};
 
 /// A shard that is open, or was.
@@ -116,38 +116,15 @@ fn size(entry: &Entry) -> Size {
     }
 }
 
+impl Registered for Log {
+    fn id(&self) -> LogId {
+        self.id
+    }
+
+    fn shard_id(&self) -> ShardId {
+        self.shard.id
+    }
+}
+
 /// The logs of all shards that were opened.
-#[derive(Debug, Default)]
-pub(super) struct Registry {
-    logs: RwLock<BTreeMap<LogId, Arc<Log>>>,
-}
-
-impl Registry {
-    /// The log.
-    pub(super) fn get(&self, id: LogId) -> Option<Arc<Log>> {
-        self.logs.read().get(&id).cloned()
-    }
-
-    /// All logs, in order of their ids.
-    pub(super) fn all(&self) -> Vec<Arc<Log>> {
-        self.logs.read().values().cloned().collect()
-    }
-
-    /// Publishes a log, in place of an older one of the same id.
-    pub(super) fn insert(&self, log: Arc<Log>) {
-        self.logs.write().insert(log.id, log);
-    }
-
-    /// Forgets a log of `shard`.
-    pub(super) fn remove(&self, id: LogId, shard: ShardId) {
-        let mut logs = self.logs.write();
-        if logs.get(&id).is_some_and(|log| log.shard.id == shard) {
-            logs.remove(&id);
-        }
-    }
-
-    /// Forgets all logs of `shard`.
-    pub(super) fn remove_shard(&self, shard: ShardId) {
-        self.logs.write().retain(|_, log| log.shard.id != shard);
-    }
-}
+pub(super) type Registry = crate::registry::Registry<Log>;

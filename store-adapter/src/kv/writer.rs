@@ -74,7 +74,7 @@ impl Writer {
         parts.registry.remove_shard(shard.id);
         for (id, entry) in &found.table {
             let log = Log::new(*id, entry, &shard);
-            parts.registry.insert(Arc::clone(&log));
+            parts.registry.insert([Arc::clone(&log)]);
             logs.insert(*id, log);
         }
         Self {
@@ -265,7 +265,7 @@ impl Writer {
                 log.publish(&entry);
             } else {
                 let log = Log::new(id, &entry, &self.shard);
-                self.registry.insert(Arc::clone(&log));
+                self.registry.insert([Arc::clone(&log)]);
                 self.logs.insert(id, log);
                 if entry.bounds.start > 0 {
                     self.sweep.trimmed.insert(id);
