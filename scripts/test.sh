@@ -12,34 +12,43 @@ export FENCEPOST_BIN=${FENCEPOST_BIN:-${CARGO_TARGET_DIR:-$PWD/target}/ci/fencep
 export PATH=${FENCEPOST_CACHE:-$PWD/.cache}/clients/tools/bin:$PATH
 say() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 
-# Tests with real clients: the arguments of `cargo test`, `--`, and those of the test programs. What
-# fails is asked once more, alone, because clients have races of their own (kafka-python: what it has
-# subscribed to against its first metadata). A failure that does not come again is told at the end.
+# Runs `cargo test` with the arguments before `--`, and gives the test programs those behind it. What
+# fails is asked once more, alone, if it is no more than $most tests: clients have races of their own
+# (kafka-python: what it has subscribed to against its first metadata), and a disk that stalls for
+# seconds can fail a test that is right. What does not come again is told at the end, and is a fault
+# to look for all the same.
 again=()
-clients() {
-    local log names arguments=()
+run() {
+    local log names arguments=() passed
     log=$(mktemp)
     while [[ $1 != -- ]]; do arguments+=("$1"); shift; done
     shift
-    if cargo test --locked --profile ci -p tests --features clients-c --no-fail-fast \
-        "${arguments[@]}" -- --nocapture "$@" 2>&1 | tee "$log"; then
+    if cargo test --locked --profile ci --no-fail-fast "${arguments[@]}" -- "$@" 2>&1 |
+        tee "$log"; then
         rm "$log"
         return
     fi
     # The last list of names that a test program prints before its result.
     mapfile -t names < <(awk '/^failures:$/ { found = 1; next } /^test result:/ { found = 0 }
         found && NF == 1 && /^    [a-z0-9_:]+$/ { print $1 }' "$log" | sort -u)
-    # A program that ended without its result can't be asked by names. Suites print results of
-    # programs of their own besides.
-    local ended told
+    # A program that ended without its result, or a failure without a name, can't be asked again.
+    local ended told failed
     ended=$(grep -c '^error: test failed, to rerun' "$log" || true)
     told=$(grep -c '^test result: FAILED' "$log" || true)
-    rm "$log"
-    (( ${#names[@]} > 0 && ended > 0 && ended <= told )) || return 1
+    failed=$(awk '/^test result: FAILED/ { failed += $6 } END { print failed + 0 }' "$log")
+    (( ended > 0 && ended <= told && failed > 0 )) || return 1
+    (( failed <= ${#names[@]} && ${#names[@]} <= most )) || return 1
     say "once more: ${names[*]}"
-    cargo test --locked --profile ci -p tests --features clients-c "${arguments[@]}" \
-        -- --nocapture --test-threads 1 --exact "${names[@]}"
+    cargo test --locked --profile ci "${arguments[@]}" \
+        -- --nocapture --test-threads 1 --exact "${names[@]}" 2>&1 | tee "$log" || return 1
+    passed=$(awk '/^test result: ok/ { passed += $4 } END { print passed + 0 }' "$log")
+    rm "$log"
+    (( passed > 0 )) || return 1
     again+=("${names[@]}")
+}
+# Tests with real clients.
+clients() {
+    most=8 run -p tests --features clients-c "$@"
 }
 
 command -v cargo >/dev/null || { echo "no cargo here: install Rust 1.95 (rustup)" >&2; exit 1; }
@@ -56,8 +65,7 @@ cargo clippy --locked --profile ci --workspace --all-targets \
     --features tests/planted-faults,tests/clients-c,store-adapter/conformance -- -D warnings
 
 say "units, formats, machines, conformance, wire; builds the gateway under test"
-cargo test --locked --profile ci --workspace --no-fail-fast \
-    --features store-adapter/conformance
+most=2 run --workspace --features store-adapter/conformance --
 
 say "the vectors of transactions where the first protocol is finalized"
 FENCEPOST_WIRE_TXN_VERSION=1 cargo test --locked --profile ci --workspace \
@@ -75,15 +83,15 @@ cargo test --locked --profile ci -p tests --features planted-faults --test simul
 
 if [[ $mode == all ]]; then
     say "real clients under kill -9"
-    clients --test flights --
+    clients --test flights -- --nocapture
 
     say "groups and transactions of real clients, and the commands that manage them"
     # Most of their time is waiting for sessions, JVMs and restarts.
     clients --test group_clients --test txn_clients --test groups --test quickstart --test pipes \
-        --test command_clients -- --test-threads 4
+        --test command_clients -- --nocapture --test-threads 4
 
     say "the test suites of the clients' makers"
-    clients --test suites -- --test-threads 5
+    clients --test suites -- --nocapture --test-threads 5
 fi
 (( ${#again[@]} == 0 )) || say "FAILED ONCE, passed when asked again: ${again[*]}"
 say "all passed"
