@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs every runtime that the real-client suites use: kcat, the headers librdkafka's Rust
 # binding compiles against, a Python environment with confluent-kafka, kafka-python and aiokafka,
-# kafkajs and @platformatic/kafka for Node, the jars of Apache Kafka (its console tools, and a whole node to compare
-# with), the franz-go program, the flights, and the test suites of the clients' makers: those of
+# kafkajs and @platformatic/kafka for Node, the jars of Apache Kafka (its console tools, Streams,
+# Connect, and a whole node to compare with), the franz-go program, the flights, and the test suites of the clients' makers: those of
 # librdkafka, franz-go, kafka-python and rust-rdkafka, and quixstreams.
 #
 # Safe to repeat: each step looks at what is there first. Everything but Debian packages lands
@@ -125,14 +125,14 @@ step_java() {
     # The suites fetch the same jars when they are first to need them, under the same lock.
     exec 9>"$cache/kafka.lock"
     flock 9
-    if [[ ! -e $libs/complete ]]; then
+    if ! cmp -s "$pom" "$libs/complete"; then
         say "jars of Apache Kafka $version"
         rm -rf "$libs"
         # Kafka's own modules depend on each other in runtime scope.
         mvn -q -B -f "$pom" dependency:copy-dependencies -DincludeScope=runtime \
             -DoutputDirectory="$libs" >&2 || die "mvn could not fetch the jars of $pom"
         compgen -G "$libs/kafka-tools-*.jar" >/dev/null || die "no kafka-tools jar in $libs"
-        touch "$libs/complete"
+        cp "$pom" "$libs/complete"
     fi
     exec 9>&-
     local programs=("$repo"/tests/clients/java/*.java) classes=$cache/clients/java

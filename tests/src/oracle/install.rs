@@ -18,29 +18,31 @@ pub fn class_path() -> Result<String> {
     let lock = File::create(cache.join("kafka.lock"))?;
     lock.lock().context("lock of the cache")?;
     let jars = cache.join(format!("kafka-{KAFKA_VERSION}"));
+    let pom = repository().join("tests/oracle/pom.xml");
+    let wanted = std::fs::read(&pom).with_context(|| pom.display().to_string())?;
     let complete = jars.join("complete");
-    if !complete.exists() {
-        if jars.exists() {
-            remove_dir_all(&jars).with_context(|| jars.display().to_string())?;
-        }
-        let pom = repository().join("tests/oracle/pom.xml");
-        let output = Command::new("mvn")
-            .arg("-q")
-            .arg("-f")
-            .arg(pom)
-            .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
-            .arg(format!("-DoutputDirectory={}", jars.display()))
-            .output()
-            .context("mvn (Maven) is needed to fetch Apache Kafka")?;
-        if !output.status.success() {
-            let (out, err) = (&output.stdout, &output.stderr);
-            bail!(
-                "mvn: {}{}",
-                String::from_utf8_lossy(out),
-                String::from_utf8_lossy(err)
-            );
-        }
-        File::create(&complete)?;
+    if std::fs::read(&complete).is_ok_and(|has| has == wanted) {
+        return Ok(format!("{}/*", jars.display()));
     }
+    if jars.exists() {
+        remove_dir_all(&jars).with_context(|| jars.display().to_string())?;
+    }
+    let output = Command::new("mvn")
+        .arg("-q")
+        .arg("-f")
+        .arg(pom)
+        .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
+        .arg(format!("-DoutputDirectory={}", jars.display()))
+        .output()
+        .context("mvn (Maven) is needed to fetch Apache Kafka")?;
+    if !output.status.success() {
+        let (out, err) = (&output.stdout, &output.stderr);
+        bail!(
+            "mvn: {}{}",
+            String::from_utf8_lossy(out),
+            String::from_utf8_lossy(err)
+        );
+    }
+    std::fs::write(&complete, wanted)?;
     Ok(format!("{}/*", jars.display()))
 }
