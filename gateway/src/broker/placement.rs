@@ -19,6 +19,11 @@ impl Broker {
     /// named once. What is reported does not depend on it.
     pub(crate) fn can_place(&self, asked: &[BrokerId]) -> bool {
         let known = self.replicas();
+        // A longer list names one twice, or one that is not there. It may be as long as a client
+        // likes, and each is compared with all others below.
+        if asked.len() > known.len() {
+            return false;
+        }
         let distinct = asked
             .iter()
             .enumerate()
