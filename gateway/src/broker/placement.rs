@@ -4,6 +4,7 @@
 use kafka_protocol::messages::BrokerId;
 
 use super::Broker;
+use crate::partition::Partition;
 
 impl Broker {
     /// Numbers of the brokers that a partition's replicas are said to be on: this one first, then
@@ -13,6 +14,12 @@ impl Broker {
         (0..i32::from(self.config().virtual_replicas.max(1)))
             .map(|further| BrokerId(this.saturating_add(further)))
             .collect()
+    }
+
+    /// Who is said to lead a partition, and under which epoch, as Metadata says it.
+    pub(crate) fn said_leader(&self, partition: &Partition) -> (BrokerId, i32) {
+        let epoch = i32::try_from(partition.epoch().0).unwrap_or(i32::MAX);
+        (BrokerId(self.id().0), epoch)
     }
 
     /// Whether a partition can be placed on these brokers: on this one, and on virtual ones, each

@@ -1,10 +1,10 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
-//! v7 sessions; v9 leader epoch fencing; v12 last fetched epoch; v13 topics by id; v16 node
-//! endpoints. Whole batches only; the first non-empty partition returns its first batch even above
-//! both limits; later ones stay within them. A long poll waits for the high watermark, or the last
-//! stable offset, of what was asked for; it ends with its topic, and reads again when enough has
-//! come.
+//! v7 sessions; v9 leader epoch fencing; v12 last fetched epoch; v13 topics by id; v16 leaders and
+//! node endpoints on errors 6 and 74. Whole batches only; the first non-empty partition returns its
+//! first batch even above both limits; later ones stay within them. A long poll waits for the high
+//! watermark, or the last stable offset, of what was asked for; it ends with its topic, and reads
+//! again when enough has come.
 //!
 //! Differences from Kafka: negative byte limits are read as 0 (Kafka answers -1).
 
@@ -26,6 +26,9 @@ use crate::error_code;
 use crate::fetch_session::{Answered, FetchKey, FetchWish, SessionError, SessionRequest};
 use crate::partition::{Isolation, Partition};
 use crate::wire::fetch::{FetchPartitionReply, FetchReply, FetchTopicReply};
+
+/// First version whose answers name leaders.
+const LEADERS_FROM: i16 = 16;
 
 /// Partitions of a request that keeps little while it waits: some 20 KiB.
 const FEW: usize = 64;
@@ -71,7 +74,12 @@ pub(crate) fn handle(
     let is_parked = parked.is_some();
     let held = parked.unwrap_or_else(|| context.admitted.clone());
     let broker = broker.clone();
-    let (session_id, incremental) = (plan.session_id, plan.incremental);
+    let frame = Frame {
+        version: context.version,
+        listener: context.connection.listener,
+        session_id: plan.session_id,
+        incremental: plan.incremental,
+    };
     let answer = Box::pin(async move {
         let wishes = plan.wishes.into_iter();
         let mut targets: Vec<Target> = wishes
@@ -79,7 +87,7 @@ pub(crate) fn handle(
             .collect();
         let wanted = (!is_parked).then_some(&held);
         let look = poll(&broker, &mut targets, limits, wanted).await;
-        let mut reply = assemble(&broker, session_id, incremental, targets, look.replies);
+        let mut reply = assemble(&broker, &frame, targets, look.replies);
         reply.room = look.room;
         drop(held);
         ApiResponse::Fetch(Box::new(reply))
@@ -194,18 +202,27 @@ impl Target {
     }
 }
 
+/// What an answer says beside its partitions, and to whom.
+struct Frame {
+    version: i16,
+    listener: usize,
+    session_id: i32,
+    incremental: bool,
+}
+
 /// Groups the answers by topic; an incremental answer leaves out what did not change.
 fn assemble(
     broker: &Broker,
-    session_id: i32,
-    incremental: bool,
+    frame: &Frame,
     targets: Vec<Target>,
     replies: Vec<FetchPartitionReply>,
 ) -> FetchReply {
+    let session_id = frame.session_id;
     let mut topics: Vec<FetchTopicReply> = Vec::new();
     let mut place: BTreeMap<(Uuid, String), usize> = BTreeMap::new();
+    let mut node_endpoints = Vec::new();
     let mut sessions = broker.sessions().lock();
-    for (target, reply) in targets.into_iter().zip(replies) {
+    for (target, mut reply) in targets.into_iter().zip(replies) {
         let answered = Answered {
             high_watermark: reply.high_watermark,
             log_start: reply.log_start_offset,
@@ -213,8 +230,13 @@ fn assemble(
             has_error: reply.error_code != 0 || reply.diverging_epoch.is_some(),
         };
         let news = session_id == 0 || sessions.answer(session_id, &target.key, answered);
-        if incremental && !news {
+        if frame.incremental && !news {
             continue;
+        }
+        reply.current_leader = leader(broker, frame.version, &target, reply.error_code);
+        if let (Some((id, _)), true) = (reply.current_leader, node_endpoints.is_empty()) {
+            let (host, port) = broker.address(frame.listener);
+            node_endpoints.push((id, host, port));
         }
         let name = target
             .topic
@@ -237,6 +259,45 @@ fn assemble(
         error_code: 0,
         session_id,
         topics,
+        node_endpoints,
         ..FetchReply::default()
+    }
+}
+
+/// Who leads a partition that was asked of another leader, or under another epoch (KIP-951).
+fn leader(broker: &Broker, version: i16, target: &Target, code: i16) -> Option<(i32, i32)> {
+    if !names_leader(version, code) {
+        return None;
+    }
+    let topic = target.topic.as_ref()?;
+    let partition = topic.any_partition(target.key.partition)?;
+    let (id, epoch) = broker.said_leader(partition);
+    Some((id.0, epoch))
+}
+
+fn names_leader(version: i16, code: i16) -> bool {
+    let behind = [
+        ResponseError::NotLeaderOrFollower,
+        ResponseError::FencedLeaderEpoch,
+    ];
+    version >= LEADERS_FROM && behind.iter().any(|error| error.code() == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaders_are_named_to_who_is_behind_and_can_read_it() {
+        for (version, code, named) in [
+            (15, 74, false),
+            (16, 74, true),
+            (18, 6, true),
+            (18, 0, false),
+            (18, 3, false),
+            (18, 75, false),
+        ] {
+            assert_eq!(names_leader(version, code), named, "v{version}: {code}");
+        }
     }
 }

@@ -200,17 +200,15 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
     topic.name = Some(TopicName(hosted.name.clone()));
     topic.topic_id = hosted.id;
     topic.topic_authorized_operations = operations::NOT_GIVEN;
-    let this = BrokerId(broker.id().0);
     let replicas = broker.replicas();
     for (index, slot) in (0_i32..).zip(&hosted.partitions) {
         let mut partition = MetadataResponsePartition::default();
         partition.partition_index = index;
-        partition.leader_id = this;
         partition.replica_nodes.clone_from(&replicas);
         partition.isr_nodes.clone_from(&replicas);
         match slot.unavailable() {
             None => {
-                partition.leader_epoch = i32::try_from(slot.epoch().0).unwrap_or(i32::MAX);
+                (partition.leader_id, partition.leader_epoch) = broker.said_leader(slot);
             }
             Some(error) => {
                 partition.error_code = error_code::unavailable_partition(&error).code();
