@@ -198,7 +198,7 @@ Kafka never answers it.";
             DeleteTopics, 20, 1..=6, 1, kp::DeleteTopicsRequest, kp::DeleteTopicsResponse,
                 "By name, and by id from v6.";
             DeleteRecords, 21, 0..=2, 0, kp::DeleteRecordsRequest, kp::DeleteRecordsResponse,
-                "The log's start moves durably; space follows.";
+                "The log's start moves durably; space follows. Topics that are only compacted: 44.";
             InitProducerId, 22, 0..=5, 0,
                 kp::InitProducerIdRequest, kp::InitProducerIdResponse,
                 "An open transaction is aborted first, which is waited for up to 100 ms before the \

@@ -5,7 +5,7 @@
 //! each and [`TOTAL_MAX`] together. A request that would need more gets no session and is answered
 //! all the same; a session that would outgrow them ends, and its client asks for all it wants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
@@ -20,6 +20,11 @@ const SESSION_MAX: usize = 8 << 20;
 const TOTAL_MAX: usize = 64 << 20;
 /// Bytes that a partition takes in both maps, its name not counted.
 const ENTRY: usize = 256;
+
+/// Session epoch of a request that wants everything, and a session for it.
+const FULL_EPOCH: i32 = 0;
+/// Session epoch of one that wants no session, or none any more.
+const FINAL_EPOCH: i32 = -1;
 
 /// How a partition is named in one session: by topic id from v13 on, by name before.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,7 +93,7 @@ pub struct FetchPlan {
 pub struct SessionRequest {
     /// Session id of the request; 0 for none.
     pub session_id: i32,
-    /// Session epoch: -1 final or sessionless, 0 full, else the next one.
+    /// Session epoch: -1 final or sessionless, 0 full, else what the session expects next.
     pub epoch: i32,
     /// Whether topics are named by id (v13+).
     pub by_id: bool,
@@ -156,11 +161,11 @@ impl FetchSessions {
         now_ms: u64,
         random: u64,
     ) -> Result<FetchPlan, SessionError> {
-        if request.epoch <= 0 {
+        if matches!(request.epoch, FINAL_EPOCH | FULL_EPOCH) {
             self.close(request.session_id);
             let wishes = each_once(request.wishes);
             let request = SessionRequest { wishes, ..request };
-            let session_id = if request.epoch == 0 {
+            let session_id = if request.epoch == FULL_EPOCH {
                 self.open(&request, now_ms, random)
             } else {
                 0
@@ -190,11 +195,14 @@ impl FetchSessions {
         };
         session.used_ms = now_ms;
         let before = session.bytes;
-        for key in &request.forgotten {
+        let forgotten: BTreeSet<FetchKey> = request.forgotten.into_iter().collect();
+        for key in &forgotten {
             session.forget(key);
         }
         let mut fits = true;
-        for (key, wish) in request.wishes {
+        // As in Kafka, what is both wanted and to be forgotten is forgotten.
+        let wanted = request.wishes.into_iter();
+        for (key, wish) in wanted.filter(|(key, _)| !forgotten.contains(key)) {
             fits = session.put(key, wish);
             if !fits {
                 break;

@@ -127,11 +127,9 @@ fn entries(text: &str) -> Vec<String> {
 
 impl List {
     fn append(mut self, more: &str) -> String {
-        for entry in entries(more) {
-            if !self.0.contains(&entry) {
-                self.0.push(entry);
-            }
-        }
+        let mut there: BTreeSet<String> = self.0.iter().cloned().collect();
+        let new = |entry: &String| there.insert(entry.clone());
+        self.0.extend(entries(more).into_iter().filter(new));
         self.0.join(",")
     }
 

@@ -4,6 +4,7 @@
 use kafka_protocol::messages::BrokerId;
 
 use super::Broker;
+use crate::partition::Partition;
 
 impl Broker {
     /// Numbers of the brokers that a partition's replicas are said to be on: this one first, then
@@ -15,10 +16,21 @@ impl Broker {
             .collect()
     }
 
+    /// Who is said to lead a partition, and under which epoch, as Metadata says it.
+    pub(crate) fn said_leader(&self, partition: &Partition) -> (BrokerId, i32) {
+        let epoch = i32::try_from(partition.epoch().0).unwrap_or(i32::MAX);
+        (BrokerId(self.id().0), epoch)
+    }
+
     /// Whether a partition can be placed on these brokers: on this one, and on virtual ones, each
     /// named once. What is reported does not depend on it.
     pub(crate) fn can_place(&self, asked: &[BrokerId]) -> bool {
         let known = self.replicas();
+        // A longer list names one twice, or one that is not there. It may be as long as a client
+        // likes, and each is compared with all others below.
+        if asked.len() > known.len() {
+            return false;
+        }
         let distinct = asked
             .iter()
             .enumerate()

@@ -140,6 +140,11 @@ fn forgotten_partitions_are_gone_and_new_offsets_are_taken() {
     next.wishes = vec![(key(1), wish(9)), (key(4), wish(3))];
     let plan = cache.plan(next, 0, 0).unwrap();
     assert_eq!(plan.wishes, [(key(1), wish(9)), (key(4), wish(3))]);
+    let mut both = request(7, 2, &[]);
+    both.forgotten = vec![key(1), key(5)];
+    both.wishes = vec![(key(1), wish(2)), (key(5), wish(2))];
+    let plan = cache.plan(both, 0, 0).unwrap();
+    assert_eq!(plan.wishes, [(key(4), wish(3))]);
 }
 
 #[test]

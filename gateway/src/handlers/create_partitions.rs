@@ -1,7 +1,7 @@
 //! CreatePartitions (key 37), versions 0 to 3: a topic grows to a number of partitions.
 //!
 //! Answered when the new partitions are durable and served. A manual assignment can name only this
-//! broker, and virtual ones beside it.
+//! broker, and virtual ones beside it. A name that is there twice is answered once, with 42.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,18 +33,17 @@ pub(crate) fn handle(
         }
         let mut response = CreatePartitionsResponse::default();
         for asked in &request.topics {
+            let outcome = match named.remove(&asked.name) {
+                None => continue,
+                Some(1) => grow(&broker, asked, request.validate_only).await,
+                Some(_) => Err((
+                    ResponseError::InvalidRequest,
+                    "Duplicate topic name.".to_owned(),
+                )),
+            };
             let mut result = CreatePartitionsTopicResult::default();
             result.name = asked.name.clone();
             result.error_message = None;
-            let repeated = named.get(&asked.name).is_some_and(|times| *times > 1);
-            let outcome = if repeated {
-                Err((
-                    ResponseError::InvalidRequest,
-                    "Duplicate topic name.".to_owned(),
-                ))
-            } else {
-                grow(&broker, asked, request.validate_only).await
-            };
             if let Err((code, message)) = outcome {
                 result.error_code = code.code();
                 result.error_message = Some(StrBytes::from_string(message));

@@ -2,7 +2,8 @@
 //!
 //! Differences from Kafka: any replication factor is accepted, and the answer reports the one
 //! replica that there is (or `virtual.replicas`). A topic config whose mechanism is not there is
-//! refused with 40, never silently ignored. The configs of more than 64 topics are not told.
+//! refused with 40, never silently ignored. The configs of more than 64 topics are not told. A name
+//! that is there twice is answered once, with 42.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,14 +39,13 @@ pub(crate) fn handle(
         let mut response = CreateTopicsResponse::default();
         for topic in request.topics {
             let name = topic.name.clone();
-            let repeated = named.get(&name).is_some_and(|times| *times > 1);
-            let outcome = if repeated {
-                Err(Refusal::new(
+            let outcome = match named.remove(&name) {
+                None => continue,
+                Some(1) => create(&broker, topic, request.validate_only, with_configs).await,
+                Some(_) => Err(Refusal::new(
                     ResponseError::InvalidRequest,
                     "Duplicate topic name.",
-                ))
-            } else {
-                create(&broker, topic, request.validate_only, with_configs).await
+                )),
             };
             let mut result = outcome.unwrap_or_else(Refusal::into_result);
             result.name = name;

@@ -2,7 +2,8 @@
 //!
 //! Offset -1 is the high watermark. What lies below the new start is not read again, and its space
 //! follows; what producers sent stays known (KIP-360). Partitions whose new start is not durable
-//! within the request's timeout are answered with 7, and go on.
+//! within the request's timeout are answered with 7, and go on. Topics that are only compacted are
+//! refused with 44.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,6 +104,10 @@ async fn one(broker: &Broker, topic: &TopicName, asked: &DeleteRecordsPartition)
         .partition(asked.partition_index)
         .ok_or(ResponseError::UnknownTopicOrPartition)?
         .map_err(|error| error_code::unavailable_partition(&error))?;
+    // Of each key the newest record is to stay.
+    if hosted.rules.compact && !hosted.rules.delete {
+        return Err(ResponseError::PolicyViolation);
+    }
     let trimmed = partition.delete_records(asked.offset).await;
     trimmed.map_err(|error| error_code::delete_records(&error))
 }

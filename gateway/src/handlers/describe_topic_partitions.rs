@@ -172,13 +172,11 @@ fn describe(
     topic.name = Some(TopicName(hosted.name.clone()));
     topic.topic_id = hosted.id;
     topic.topic_authorized_operations = operations::TOPIC;
-    let this = BrokerId(broker.id().0);
     let replicas = broker.replicas();
     let slots = (0_i32..).zip(&hosted.partitions).skip(from).take(limit);
     for (index, slot) in slots {
         let mut partition = DescribeTopicPartitionsResponsePartition::default();
         partition.partition_index = index;
-        partition.leader_id = this;
         partition.replica_nodes.clone_from(&replicas);
         partition.isr_nodes.clone_from(&replicas);
         // No replica can be behind, so none is waited for.
@@ -186,7 +184,7 @@ fn describe(
         partition.last_known_elr = Some(Vec::new());
         match slot.unavailable() {
             None => {
-                partition.leader_epoch = i32::try_from(slot.epoch().0).unwrap_or(i32::MAX);
+                (partition.leader_id, partition.leader_epoch) = broker.said_leader(slot);
             }
             Some(error) => {
                 partition.error_code = error_code::unavailable_partition(&error).code();

@@ -1,33 +1,34 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
-//! v7 sessions; v9 leader epoch fencing; v12 last fetched epoch; v13 topics by id; v16 node
-//! endpoints. Whole batches only; the first non-empty partition returns its first batch even above
-//! both limits; later ones stay within them. A long poll waits for the high watermark, or the last
-//! stable offset, of what was asked for.
+//! v7 sessions; v9 leader epoch fencing; v12 last fetched epoch; v13 topics by id; v16 leaders and
+//! node endpoints on errors 6 and 74. Whole batches only; the first non-empty partition returns its
+//! first batch even above both limits; later ones stay within them. A long poll waits for the high
+//! watermark, or the last stable offset, of what was asked for; it ends with its topic, and reads
+//! again when enough has come.
 //!
 //! Differences from Kafka: negative byte limits are read as 0 (Kafka answers -1).
+
+mod poll;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::future::select_all;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
 use uuid::Uuid;
 
+use self::poll::poll;
 use super::text;
-use crate::admitted::Admitted;
-use crate::answer_budget::{AnswerBudget, AnswerRoom};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
 use crate::error_code;
-use crate::fetch_session::{
-    Answered, FetchKey, FetchPlan, FetchWish, SessionError, SessionRequest,
-};
-use crate::partition::{EpochEnd, Isolation, Partition};
+use crate::fetch_session::{Answered, FetchKey, FetchWish, SessionError, SessionRequest};
+use crate::partition::{Isolation, Partition};
 use crate::wire::fetch::{FetchPartitionReply, FetchReply, FetchTopicReply};
+
+/// First version whose answers name leaders.
+const LEADERS_FROM: i16 = 16;
 
 /// Partitions of a request that keeps little while it waits: some 20 KiB.
 const FEW: usize = 64;
@@ -35,6 +36,7 @@ const FEW: usize = 64;
 /// What holds for the whole request.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
+    by_id: bool,
     max_bytes: usize,
     min_bytes: usize,
     max_wait: Duration,
@@ -55,7 +57,7 @@ pub(crate) fn handle(
     request: &FetchRequest,
 ) -> Staged<ApiResponse> {
     let by_id = context.version >= 13;
-    let limits = limits(broker, request);
+    let limits = limits(broker, request, by_id);
     let session = session_request(request, by_id);
     let now = broker.env().clock.monotonic();
     let random = broker.env().random.next_u64();
@@ -72,13 +74,20 @@ pub(crate) fn handle(
     let is_parked = parked.is_some();
     let held = parked.unwrap_or_else(|| context.admitted.clone());
     let broker = broker.clone();
+    let frame = Frame {
+        version: context.version,
+        listener: context.connection.listener,
+        session_id: plan.session_id,
+        incremental: plan.incremental,
+    };
     let answer = Box::pin(async move {
-        let session_id = plan.session_id;
-        let incremental = plan.incremental;
-        let targets = targets(&broker, plan, by_id);
+        let wishes = plan.wishes.into_iter();
+        let mut targets: Vec<Target> = wishes
+            .map(|wish| Target::new(&broker, wish, by_id))
+            .collect();
         let wanted = (!is_parked).then_some(&held);
-        let look = poll(&broker, &targets, limits, wanted).await;
-        let mut reply = assemble(&broker, session_id, incremental, targets, look.replies);
+        let look = poll(&broker, &mut targets, limits, wanted).await;
+        let mut reply = assemble(&broker, &frame, targets, look.replies);
         reply.room = look.room;
         drop(held);
         ApiResponse::Fetch(Box::new(reply))
@@ -90,10 +99,11 @@ pub(crate) fn handle(
     }
 }
 
-fn limits(broker: &Broker, request: &FetchRequest) -> Limits {
+fn limits(broker: &Broker, request: &FetchRequest, by_id: bool) -> Limits {
     let bytes = |n: i32| usize::try_from(n).unwrap_or(0);
     let max_bytes = bytes(request.max_bytes).min(broker.config().fetch_max_bytes);
     Limits {
+        by_id,
         max_bytes,
         min_bytes: bytes(request.min_bytes).min(max_bytes),
         max_wait: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0)),
@@ -151,273 +161,68 @@ fn refused(error: SessionError) -> ApiResponse {
     }))
 }
 
-fn targets(broker: &Broker, plan: FetchPlan, by_id: bool) -> Vec<Target> {
-    let find = |key: &FetchKey| {
-        if by_id {
+impl Target {
+    fn new(broker: &Broker, (key, wish): (FetchKey, FetchWish), by_id: bool) -> Self {
+        let topic = if by_id {
             let topic = broker.topic_by_id(key.topic_id);
             topic.ok_or(ResponseError::UnknownTopicId)
         } else {
             broker.find_topic(&key.name).map_err(error_code::no_topic)
-        }
-    };
-    plan.wishes
-        .into_iter()
-        .map(|(key, wish)| {
-            let topic = find(&key);
-            let partition = match &topic {
-                Err(code) => Err(*code),
-                Ok(topic) => match topic.partition(key.partition) {
-                    None => Err(ResponseError::UnknownTopicOrPartition),
-                    Some(led) => led.map_err(|e| error_code::unavailable_partition(&e)),
-                },
-            };
-            Target {
-                key,
-                wish,
-                topic: topic.ok(),
-                partition,
-            }
-        })
-        .collect()
-}
-
-/// What one look at the partitions gave.
-struct Look {
-    replies: Vec<FetchPartitionReply>,
-    /// Bytes of records.
-    bytes: usize,
-    room: AnswerRoom,
-    /// Records were left out for lack of room: how many bytes would do.
-    starved: Option<usize>,
-    /// More may be there than the room allowed.
-    cut: bool,
-}
-
-/// Reads, and while there is too little and no error, waits for more. Nothing is held meanwhile:
-/// what there is when the time has passed is read again.
-async fn poll(
-    broker: &Broker,
-    targets: &[Target],
-    limits: Limits,
-    held: Option<&Admitted>,
-) -> Look {
-    let mut deadline = broker.env().clock.sleep(limits.max_wait);
-    let mut last = limits.max_wait.is_zero();
-    let mut least = 0;
-    loop {
-        // Subscribed before the read, so that nothing between the two is missed.
-        let mut watches: Vec<_> = targets
-            .iter()
-            .filter_map(|target| target.partition.as_ref().ok().map(|led| led.watch()))
-            .collect();
-        let mut released = broker.answers().watch();
-        let look = look(broker.answers(), targets, limits, least).await;
-        let settled = look
-            .replies
-            .iter()
-            .any(|reply| reply.error_code != 0 || reply.diverging_epoch.is_some());
-        let enough = look.bytes >= limits.min_bytes && look.starved.is_none();
-        if enough || look.cut || settled || last || watches.is_empty() {
-            return look;
-        }
-        least = look.starved.unwrap_or(0);
-        let starved = look.starved.is_some();
-        drop(look);
-        let changed = select_all(watches.iter_mut().map(|watch| Box::pin(watch.changed())));
-        tokio::select! {
-            biased;
-            // The broker stops, the time has passed, or others wait for what the request holds:
-            // answer with what there is.
-            () = broker.stopping() => last = true,
-            () = &mut deadline => last = true,
-            () = wanted(held) => last = true,
-            _ = changed => {}
-            () = broker.answers().released(&mut released), if starved => {}
-        }
-    }
-}
-
-async fn wanted(held: Option<&Admitted>) {
-    match held {
-        Some(held) => held.wanted().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Reads as much as there is room for; without records if there is none.
-async fn look(
-    answers: &AnswerBudget,
-    targets: &[Target],
-    mut limits: Limits,
-    least: usize,
-) -> Look {
-    let mut starved = None;
-    let wanted = wanted_bytes(targets, limits);
-    if let Some(wanted) = wanted {
-        starved = Some(least);
-        if let Some(mut room) = answers.take(wanted, least) {
-            limits.max_bytes = limits.max_bytes.min(room.limit());
-            let replies = read_all(targets, limits, true).await;
-            let bytes = replies.iter().flat_map(|reply| &reply.records);
-            let bytes: usize = bytes.map(Bytes::len).sum();
-            let limit = room.limit();
-            if room.fit(bytes) {
-                return Look {
-                    replies,
-                    bytes,
-                    room: room.into(),
-                    starved: None,
-                    cut: limit < wanted && bytes > 0 && bytes >= limit / 2,
-                };
-            }
-            starved = Some(bytes);
-        }
-    }
-    Look {
-        replies: read_all(targets, limits, false).await,
-        bytes: 0,
-        room: AnswerRoom::default(),
-        starved,
-        cut: false,
-    }
-}
-
-/// Bytes that the records of an answer may have, going by the limits; `None` without any.
-fn wanted_bytes(targets: &[Target], limits: Limits) -> Option<usize> {
-    let readable = targets.iter().filter(|target| {
-        let led = target.partition.as_ref().ok();
-        led.is_some_and(|led| target.wish.fetch_offset < led.readable_end(limits.isolation))
-    });
-    let bytes = |target: &Target| usize::try_from(target.wish.max_bytes).unwrap_or(0);
-    let sums = readable.map(bytes).reduce(usize::saturating_add);
-    sums.map(|sum| sum.min(limits.max_bytes).max(1))
-}
-
-async fn read_all(targets: &[Target], limits: Limits, records: bool) -> Vec<FetchPartitionReply> {
-    let mut left = limits.max_bytes;
-    let mut any = false;
-    let mut replies = Vec::with_capacity(targets.len());
-    for target in targets {
-        let reply = match &target.partition {
-            Ok(partition) => {
-                // Without records only what needs no reading is answered.
-                let left = records.then_some(left);
-                read_one(partition, target, limits, left, any).await
-            }
-            Err(code) => Err(*code),
         };
-        let reply = reply.unwrap_or_else(|code| failed(target.key.partition, code));
-        let bytes: usize = reply.records.iter().map(Bytes::len).sum();
-        any |= bytes > 0;
-        left = left.saturating_sub(bytes);
-        replies.push(reply);
+        let partition = match &topic {
+            Err(code) => Err(*code),
+            Ok(topic) => match topic.partition(key.partition) {
+                None => Err(ResponseError::UnknownTopicOrPartition),
+                Some(led) => led.map_err(|e| error_code::unavailable_partition(&e)),
+            },
+        };
+        Self {
+            key,
+            wish,
+            topic: topic.ok(),
+            partition,
+        }
     }
-    replies
-}
 
-async fn read_one(
-    partition: &Partition,
-    target: &Target,
-    limits: Limits,
-    left: Option<usize>,
-    any: bool,
-) -> Result<FetchPartitionReply, ResponseError> {
-    let wish = &target.wish;
-    partition
-        .check_leader_epoch(wish.current_leader_epoch)
-        .map_err(|error| error_code::read(&error))?;
-    if let Some(end) = diverging(partition, wish).await? {
-        let mut reply = reply(target.key.partition, partition.visible(), limits.isolation);
-        reply.diverging_epoch = Some((end.epoch, end.end_offset));
-        return Ok(reply);
-    }
-    let Some(left) = left else {
-        let visible = partition.visible_from(wish.fetch_offset);
-        let visible = visible.map_err(|error| error_code::read(&error))?;
-        return Ok(reply(target.key.partition, visible, limits.isolation));
-    };
-    let limit = usize::try_from(wish.max_bytes).unwrap_or(0).min(left);
-    if any && limit == 0 {
-        let visible = partition.visible();
-        return Ok(reply(target.key.partition, visible, limits.isolation));
-    }
-    let (from, isolation) = (wish.fetch_offset, limits.isolation);
-    // Only the first batch of the answer may be larger than what is asked for.
-    let outcome = if any {
-        partition.read_within(from, limit, isolation).await
-    } else {
-        partition.read(from, limit, isolation).await
-    };
-    let outcome = outcome.map_err(|error| error_code::read(&error))?;
-    let mut reply = reply(target.key.partition, outcome.visible, isolation);
-    let records = outcome.batches.into_iter().map(|batch| batch.bytes);
-    reply.records = records.collect();
-    reply.aborted_transactions = outcome.aborted;
-    Ok(reply)
-}
-
-/// Where the reader's log and this one part, if they do: the epoch of what it read last ended here
-/// before the offset that it asks for.
-async fn diverging(
-    partition: &Partition,
-    wish: &FetchWish,
-) -> Result<Option<EpochEnd>, ResponseError> {
-    if wish.last_fetched_epoch < 0 {
-        return Ok(None);
-    }
-    let end = partition.end_of_epoch(wish.last_fetched_epoch).await;
-    let end = end.map_err(|error| error_code::read(&error))?;
-    if end == EpochEnd::UNKNOWN {
-        return Err(ResponseError::OffsetOutOfRange);
-    }
-    let parted = end.epoch < wish.last_fetched_epoch || end.end_offset < wish.fetch_offset;
-    Ok(parted.then_some(end))
-}
-
-fn reply(
-    partition: i32,
-    visible: crate::partition::Visible,
-    isolation: Isolation,
-) -> FetchPartitionReply {
-    FetchPartitionReply {
-        partition,
-        error_code: 0,
-        high_watermark: visible.high_watermark,
-        last_stable_offset: visible.last_stable,
-        log_start_offset: visible.log_start,
-        diverging_epoch: None,
-        current_leader: None,
-        aborted_transactions: (isolation == Isolation::ReadCommitted).then(Vec::new),
-        records: Vec::new(),
+    /// Whether its partition is another now, or does not serve any more. Looks where it closed.
+    fn has_changed(&mut self, broker: &Broker, by_id: bool) -> bool {
+        let before = match &self.partition {
+            Ok(partition) if partition.is_closed() => partition,
+            Ok(_) | Err(_) => return false,
+        };
+        let mut now = Self::new(broker, (self.key.clone(), self.wish), by_id);
+        if matches!(now.partition, Err(ResponseError::UnknownTopicId)) {
+            // As in Kafka: the id was known when the request came.
+            now.partition = Err(ResponseError::UnknownTopicOrPartition);
+        }
+        let same = |led: &Arc<Partition>| Arc::ptr_eq(led, before);
+        let changed = !now.partition.as_ref().is_ok_and(same);
+        *self = now;
+        changed
     }
 }
 
-fn failed(partition: i32, code: ResponseError) -> FetchPartitionReply {
-    FetchPartitionReply {
-        partition,
-        error_code: code.code(),
-        high_watermark: -1,
-        last_stable_offset: -1,
-        log_start_offset: -1,
-        diverging_epoch: None,
-        current_leader: None,
-        aborted_transactions: None,
-        records: Vec::new(),
-    }
+/// What an answer says beside its partitions, and to whom.
+struct Frame {
+    version: i16,
+    listener: usize,
+    session_id: i32,
+    incremental: bool,
 }
 
 /// Groups the answers by topic; an incremental answer leaves out what did not change.
 fn assemble(
     broker: &Broker,
-    session_id: i32,
-    incremental: bool,
+    frame: &Frame,
     targets: Vec<Target>,
     replies: Vec<FetchPartitionReply>,
 ) -> FetchReply {
+    let session_id = frame.session_id;
     let mut topics: Vec<FetchTopicReply> = Vec::new();
     let mut place: BTreeMap<(Uuid, String), usize> = BTreeMap::new();
+    let mut node_endpoints = Vec::new();
     let mut sessions = broker.sessions().lock();
-    for (target, reply) in targets.into_iter().zip(replies) {
+    for (target, mut reply) in targets.into_iter().zip(replies) {
         let answered = Answered {
             high_watermark: reply.high_watermark,
             log_start: reply.log_start_offset,
@@ -425,8 +230,13 @@ fn assemble(
             has_error: reply.error_code != 0 || reply.diverging_epoch.is_some(),
         };
         let news = session_id == 0 || sessions.answer(session_id, &target.key, answered);
-        if incremental && !news {
+        if frame.incremental && !news {
             continue;
+        }
+        reply.current_leader = leader(broker, frame.version, &target, reply.error_code);
+        if let (Some((id, _)), true) = (reply.current_leader, node_endpoints.is_empty()) {
+            let (host, port) = broker.address(frame.listener);
+            node_endpoints.push((id, host, port));
         }
         let name = target
             .topic
@@ -449,6 +259,45 @@ fn assemble(
         error_code: 0,
         session_id,
         topics,
+        node_endpoints,
         ..FetchReply::default()
+    }
+}
+
+/// Who leads a partition that was asked of another leader, or under another epoch (KIP-951).
+fn leader(broker: &Broker, version: i16, target: &Target, code: i16) -> Option<(i32, i32)> {
+    if !names_leader(version, code) {
+        return None;
+    }
+    let topic = target.topic.as_ref()?;
+    let partition = topic.any_partition(target.key.partition)?;
+    let (id, epoch) = broker.said_leader(partition);
+    Some((id.0, epoch))
+}
+
+fn names_leader(version: i16, code: i16) -> bool {
+    let behind = [
+        ResponseError::NotLeaderOrFollower,
+        ResponseError::FencedLeaderEpoch,
+    ];
+    version >= LEADERS_FROM && behind.iter().any(|error| error.code() == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaders_are_named_to_who_is_behind_and_can_read_it() {
+        for (version, code, named) in [
+            (15, 74, false),
+            (16, 74, true),
+            (18, 6, true),
+            (18, 0, false),
+            (18, 3, false),
+            (18, 75, false),
+        ] {
+            assert_eq!(names_leader(version, code), named, "v{version}: {code}");
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Metadata (key 3), versions 0 to 13.
 //!
 //! v1 null topics are all; v4 auto-creation can be refused; v8 authorized operations of topics, to
-//! v10 of the cluster too; v10 topic ids; v12 topics by id; v13 a top-level error. Auto-creation
-//! happens only for names, never ids. What is asked for twice is answered once.
+//! v10 of the cluster too; v10 topic ids; v12 topics by id (42 for the whole request before), and
+//! no name for an id without a topic; v13 a top-level error. Auto-creation happens only for names,
+//! never ids. What is asked for twice is answered once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,9 +22,13 @@ use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic, NoTopic};
 use crate::error_code;
 
+/// First version that can ask for a topic by its id, and whose answers may be without a name.
+const BY_ID: i16 = 12;
+
 /// What is asked for.
 #[derive(Debug, Clone)]
 struct Asked {
+    version: i16,
     /// Each once; `None` for all topics.
     topics: Option<Vec<MetadataRequestTopic>>,
     /// Index of the listener whose address is told.
@@ -45,11 +50,15 @@ pub(crate) fn handle(
     let topics = request.topics;
     let topics = topics.filter(|topics| version > 0 || !topics.is_empty());
     let asked = Asked {
+        version,
         topics: topics.map(each_once),
         listener: context.connection.listener,
         of_cluster: request.include_cluster_authorized_operations,
         of_topics: request.include_topic_authorized_operations,
     };
+    if version < BY_ID && asked.topics.iter().flatten().any(is_by_id) {
+        return Staged::Now(refused(&asked));
+    }
     let missing = missing_names(broker, &asked, may_create);
     if missing.is_empty() {
         return bounded(broker, context, move |broker| answer(broker, &asked));
@@ -112,7 +121,10 @@ fn answer(broker: &Broker, asked: &Asked) -> ApiResponse {
             let topics = topics.iter().map(|topic| describe(broker, topic));
             topics.collect()
         }
-        Some(asked) => asked.iter().map(|topic| one(broker, topic)).collect(),
+        Some(topics) => {
+            let topics = topics.iter().map(|topic| one(broker, topic, asked.version));
+            topics.collect()
+        }
     };
     // Also of a name that is not there, but not of an id.
     let named = response.topics.iter_mut().filter(|topic| is_named(topic));
@@ -126,29 +138,58 @@ fn is_named(topic: &MetadataResponseTopic) -> bool {
     topic.name.as_ref().is_some_and(|name| !name.is_empty())
 }
 
-fn one(broker: &Broker, asked: &MetadataRequestTopic) -> MetadataResponseTopic {
+/// Whether a topic is asked for as only later versions may.
+fn is_by_id(topic: &MetadataRequestTopic) -> bool {
+    topic.name.is_none() || !topic.topic_id.is_nil()
+}
+
+/// As Kafka does: nothing of the request is answered, not even who the brokers are.
+fn refused(asked: &Asked) -> ApiResponse {
+    let topics = asked.topics.iter().flatten().map(|topic| {
+        let name = topic.name.clone();
+        unknown(
+            name,
+            topic.topic_id,
+            ResponseError::InvalidRequest,
+            asked.version,
+        )
+    });
+    let mut response = MetadataResponse::default();
+    response.topics = topics.collect();
+    response.cluster_id = None;
+    response.controller_id = BrokerId(-1);
+    response.cluster_authorized_operations = operations::NOT_GIVEN;
+    ApiResponse::Metadata(Box::new(response.into()))
+}
+
+fn one(broker: &Broker, asked: &MetadataRequestTopic, version: i16) -> MetadataResponseTopic {
     if !asked.topic_id.is_nil() {
         return match broker.topic_by_id(asked.topic_id) {
             Some(topic) => describe(broker, &topic),
-            None => unknown(None, asked.topic_id, ResponseError::UnknownTopicId),
+            None => unknown(None, asked.topic_id, ResponseError::UnknownTopicId, version),
         };
     }
     let Some(name) = &asked.name else {
-        return unknown(None, Uuid::nil(), ResponseError::InvalidRequest);
+        return unknown(None, Uuid::nil(), ResponseError::InvalidRequest, version);
     };
     let code = match broker.find_topic(name) {
         Ok(topic) => return describe(broker, &topic),
         Err(_) if !broker.valid_topic_name(name) => ResponseError::InvalidTopicException,
         Err(reason) => error_code::no_topic_in_metadata(reason),
     };
-    unknown(Some(name.clone()), Uuid::nil(), code)
+    unknown(Some(name.clone()), Uuid::nil(), code, version)
 }
 
-fn unknown(name: Option<TopicName>, id: Uuid, code: ResponseError) -> MetadataResponseTopic {
+fn unknown(
+    name: Option<TopicName>,
+    id: Uuid,
+    code: ResponseError,
+    version: i16,
+) -> MetadataResponseTopic {
     let mut topic = MetadataResponseTopic::default();
     topic.error_code = code.code();
     // Versions without null names carry an empty one.
-    topic.name = Some(name.unwrap_or_default());
+    topic.name = name.or_else(|| (version < BY_ID).then(TopicName::default));
     topic.topic_id = id;
     topic.topic_authorized_operations = operations::NOT_GIVEN;
     topic
@@ -159,17 +200,15 @@ fn describe(broker: &Broker, hosted: &HostedTopic) -> MetadataResponseTopic {
     topic.name = Some(TopicName(hosted.name.clone()));
     topic.topic_id = hosted.id;
     topic.topic_authorized_operations = operations::NOT_GIVEN;
-    let this = BrokerId(broker.id().0);
     let replicas = broker.replicas();
     for (index, slot) in (0_i32..).zip(&hosted.partitions) {
         let mut partition = MetadataResponsePartition::default();
         partition.partition_index = index;
-        partition.leader_id = this;
         partition.replica_nodes.clone_from(&replicas);
         partition.isr_nodes.clone_from(&replicas);
         match slot.unavailable() {
             None => {
-                partition.leader_epoch = i32::try_from(slot.epoch().0).unwrap_or(i32::MAX);
+                (partition.leader_id, partition.leader_epoch) = broker.said_leader(slot);
             }
             Some(error) => {
                 partition.error_code = error_code::unavailable_partition(&error).code();

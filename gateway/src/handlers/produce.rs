@@ -12,6 +12,9 @@
 //! (KIP-890), and is ordered then. Requests of other producers on the connection go on meanwhile;
 //! everything else that comes behind it waits in its first stage.
 
+mod answers;
+mod leader;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +22,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use kafka_protocol::messages::produce_response::{
-    BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
-};
+use kafka_protocol::messages::produce_response::TopicProduceResponse;
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
-use kafka_protocol::protocol::StrBytes;
 use store_adapter::batch::BatchHeader;
 use store_adapter::ids::ProducerId;
 use store_adapter::runtime::BoxFuture;
 use tokio::sync::oneshot;
 
+use self::answers::{appended, failed, refused};
 use crate::api::{ApiResponse, CloseReason, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
 use crate::error_code;
@@ -357,6 +358,7 @@ fn unacknowledged(outcomes: Vec<(Place, Outcome)>, version: i16) -> Staged<ApiRe
 struct Answering {
     broker: Arc<Broker>,
     version: i16,
+    listener: usize,
     timeout: Duration,
     response: ProduceResponse,
 }
@@ -382,6 +384,7 @@ impl Answering {
         Self {
             broker: unordered.broker.clone(),
             version,
+            listener: unordered.context.connection.listener,
             timeout: Duration::from_millis(timeout_ms).max(COMMIT_PATIENCE_MIN),
             response,
         }
@@ -399,7 +402,12 @@ impl Answering {
                     partition,
                 } => {
                     let outcome = within(ticket, &mut deadline).await;
-                    appended(outcome, timestamp, &partition, self.version)
+                    let elsewhere = outcome == Err(AppendError::NotLeader);
+                    let mut filled = appended(outcome, timestamp, &partition, self.version);
+                    if elsewhere {
+                        leader::name(&mut filled, self.broker.said_leader(&partition));
+                    }
+                    filled
                 }
             };
             let topic = self.response.responses.get_mut(t);
@@ -410,6 +418,8 @@ impl Answering {
                 place.index = index;
             }
         }
+        let broker = &self.broker;
+        leader::locate(&mut self.response, |_| broker.address(self.listener));
         ApiResponse::Produce(Box::new(self.response))
     }
 }
@@ -431,58 +441,4 @@ async fn within(
         },
         None => outcome.now_or_never().unwrap_or(Err(AppendError::TimedOut)),
     }
-}
-
-fn failed(code: ResponseError, log_start: Option<i64>) -> PartitionProduceResponse {
-    let mut response = PartitionProduceResponse::default();
-    response.error_code = code.code();
-    response.base_offset = -1;
-    response.log_append_time_ms = -1;
-    response.log_start_offset = log_start.unwrap_or(-1);
-    response
-}
-
-fn refused(refusal: Refusal) -> PartitionProduceResponse {
-    match refusal {
-        Refusal::Code(code) => failed(code, None),
-        Refusal::Invalid(error, log_start) => {
-            let mut response = failed(error_code::validate(&error), log_start);
-            response.error_message = Some(StrBytes::from_string(error.to_string()));
-            response.record_errors = error
-                .record_errors()
-                .map(|(index, message)| {
-                    let mut entry = BatchIndexAndErrorMessage::default();
-                    entry.batch_index = index;
-                    entry.batch_index_error_message = Some(StrBytes::from_string(message));
-                    entry
-                })
-                .collect();
-            response
-        }
-    }
-}
-
-fn appended(
-    outcome: Result<Appended, AppendError>,
-    timestamp: Timestamp,
-    partition: &Partition,
-    version: i16,
-) -> PartitionProduceResponse {
-    let appended = match outcome {
-        Ok(appended) => appended,
-        Err(error) => {
-            let log_start =
-                error_code::has_log_start(&error).then(|| partition.visible().log_start);
-            return failed(error_code::append(&error, version), log_start);
-        }
-    };
-    let mut response = PartitionProduceResponse::default();
-    response.base_offset = appended.base_offset;
-    response.log_start_offset = appended.log_start;
-    response.log_append_time_ms = match (appended.duplicate_of, timestamp) {
-        (Some(max_timestamp), _) => max_timestamp,
-        (None, Timestamp::LogAppend(ms)) => ms,
-        (None, Timestamp::Create) => -1,
-    };
-    response
 }

@@ -148,6 +148,7 @@ impl Partition {
             *visible = Visible {
                 high_watermark,
                 last_stable,
+                bytes: visible.bytes.wrapping_add(batch.bytes),
                 ..*visible
             };
         });

@@ -31,6 +31,7 @@ mod trim;
 #[cfg(test)]
 mod txn_tests;
 pub mod validate;
+mod visible;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ use store_adapter::store::LogStore;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::metrics::{ProduceClassified, StoreRefusals};
+use visible::UNCOUNTED;
 
 pub use append::{Appended, Ticket};
 pub use compaction::{
@@ -58,17 +60,7 @@ pub use read::{Isolation, ListedOffset, ReadOutcome};
 pub use retention::{Held, Judge, RetentionRules};
 pub use snapshot::{PartitionSnapshot, SnapshotFiles};
 pub use trim::TrimError;
-
-/// What readers may see of a partition. All of it is durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Visible {
-    /// First offset.
-    pub log_start: i64,
-    /// Behind the last durable record.
-    pub high_watermark: i64,
-    /// First offset of the earliest open transaction, or the high watermark.
-    pub last_stable: i64,
-}
+pub use visible::Visible;
 
 /// Whether the partition appends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,8 +192,15 @@ impl Partition {
         never.then_some(AppendError::NotLeader)
     }
 
-    /// Ends appending: the topic is deleted or the broker stops.
+    /// Whether it appends no more, until it is opened anew.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.state.lock().status, Status::Closed(_))
+    }
+
+    /// Ends appending: the topic is deleted or the broker stops. Whoever waits for records looks
+    /// again.
     pub fn close(&self, reason: AppendError) {
         self.state.lock().status = Status::Closed(reason);
+        self.visible.send_modify(|_| ());
     }
 }

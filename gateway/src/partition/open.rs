@@ -17,7 +17,7 @@ use store_adapter::store::{Bounds, LogStore, StoreError, StoredBatch};
 use tokio::sync::watch;
 
 use super::guard::Guards;
-use super::{AppendError, Partition, PartitionDeps, State, Status, Visible, caught_up};
+use super::{AppendError, Partition, PartitionDeps, State, Status, UNCOUNTED, Visible, caught_up};
 
 /// Bytes read at a time while replaying.
 const REPLAY_BYTES: usize = 1 << 20;
@@ -128,6 +128,7 @@ impl Partition {
                 log_start: visible.log_start.max(bounds.start),
                 high_watermark: bounds.end,
                 last_stable: producers.last_stable_offset(bounds.end),
+                bytes: visible.bytes.wrapping_add(UNCOUNTED),
             };
         });
         state.producers = producers;
@@ -186,6 +187,7 @@ impl Partition {
                 high_watermark: log.bounds.end,
                 last_stable,
                 log_start: visible.log_start.max(log.bounds.start),
+                bytes: visible.bytes.wrapping_add(UNCOUNTED),
             };
         });
         if state.status == Status::Settling {

@@ -165,6 +165,7 @@ impl Partition {
             log_start,
             high_watermark,
             last_stable,
+            ..
         } = self.visible();
         let Some(size) = self.deps.store.size(self.id) else {
             return Ok(None);

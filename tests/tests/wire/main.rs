@@ -29,6 +29,7 @@ mod malformed;
 mod offsets;
 mod parked;
 mod pipeline;
+mod polling;
 mod reading;
 mod records;
 mod repeats;

@@ -12,7 +12,7 @@ use tests::raw::{RawClient, decode_response, encode_request, ops};
 use uuid::Uuid;
 
 use crate::idempotence::topic_id;
-use crate::kit::{P, Target, differs, plain, produce};
+use crate::kit::{P, Target, differs, on_kafka, plain, produce};
 
 const VERSION: i16 = 12;
 
@@ -273,6 +273,56 @@ async fn r15_leader_epochs() {
     // Batches say under which epoch they were written.
     let stored = fetch_batch(&mut client, "epochs", 0).await;
     assert_eq!(stored[12..16], epoch.to_be_bytes());
+}
+
+/// KIP-951: who is behind hears at once whom to ask, and under which epoch.
+#[tokio::test]
+async fn r15_the_leader_is_named_to_who_knows_an_older_one() {
+    if !on_kafka() {
+        // Ours grows only with another owner (docs/decisions/0014): unit tests have it.
+        return;
+    }
+    let target = Target::start(&[]);
+    target.with_topic("led", 2).await;
+    target.kill_and_restart();
+    let mut client = target.connect().await;
+    ops::await_topic(&mut client, "led", 2).await.unwrap();
+    let epoch = leader_epoch(&mut client, "led").await;
+    assert!(epoch > 0);
+    let metadata = ops::metadata(&mut client, "led").await.unwrap();
+    let broker = &metadata.brokers[0];
+    let id = topic_id(&mut client, "led").await;
+    for version in [12, 15, 16, 17] {
+        let mut request = fetch_request("led", &[(0, 0), (1, 0)]);
+        request.topics[0].topic_id = id;
+        request.topics[0].partitions[0].current_leader_epoch = epoch - 1;
+        let response = client.call(&request, version).await.unwrap();
+        let mut answers: Vec<(i32, i16, i32, i32)> = Vec::new();
+        for partition in partitions(&response) {
+            let leader = &partition.current_leader;
+            let leader = (leader.leader_id.0, leader.leader_epoch);
+            answers.push((
+                partition.partition_index,
+                partition.error_code,
+                leader.0,
+                leader.1,
+            ));
+        }
+        answers.sort_unstable();
+        let nodes = response.node_endpoints.iter();
+        let nodes: Vec<_> = nodes
+            .map(|node| (node.node_id, node.host.clone(), node.port))
+            .collect();
+        if version < 16 {
+            assert_eq!(answers, [(0, 74, -1, -1), (1, 0, -1, -1)], "v{version}");
+            assert!(nodes.is_empty(), "v{version}");
+        } else {
+            let named = (0, 74, broker.node_id.0, epoch);
+            assert_eq!(answers, [named, (1, 0, -1, -1)], "v{version}");
+            let known = (broker.node_id, broker.host.clone(), broker.port);
+            assert_eq!(nodes, [known], "v{version}");
+        }
+    }
 }
 
 pub(crate) fn list_request(topic: &str, wanted: &[(i32, i64)]) -> ListOffsetsRequest {

@@ -1,13 +1,16 @@
 //! One name many times in a request: an answer is as large as what there is, not as what was asked.
 
 use bytes::Bytes;
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_producers_request::TopicRequest;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
-    DeleteTopicsRequest, DescribeConfigsRequest, DescribeGroupsRequest, DescribeProducersRequest,
-    FindCoordinatorRequest, GroupId, MetadataRequest,
+    CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest,
+    DescribeGroupsRequest, DescribeProducersRequest, FindCoordinatorRequest, GroupId,
+    MetadataRequest,
 };
 use kafka_protocol::protocol::Request;
 use tests::raw::{RawClient, decode_response, group, ops};
@@ -29,8 +32,13 @@ async fn same<R: Request>(
     version: i16,
     request: impl Fn(usize) -> R,
 ) -> R::Response {
-    let once = answer(client, &request(1), version).await;
-    let often = answer(client, &request(TIMES), version).await;
+    alike(client, version, request(1), request(TIMES)).await
+}
+
+/// Fails unless both requests have the same answer. The answer.
+async fn alike<R: Request>(client: &mut RawClient, version: i16, once: R, often: R) -> R::Response {
+    let once = answer(client, &once, version).await;
+    let often = answer(client, &often, version).await;
     assert_eq!(
         often.len(),
         once.len(),
@@ -187,4 +195,44 @@ async fn a_topic_that_is_named_twice_is_not_deleted() {
     }
     let still = ops::metadata(&mut client, "deleted-twice").await.unwrap();
     assert_eq!(still.topics[0].error_code, 0);
+}
+
+#[tokio::test]
+async fn a_topic_that_is_named_twice_is_not_created_and_does_not_grow() {
+    // A thousand of them Kafka does not answer in time.
+    let many = if on_kafka() { 3 } else { TIMES };
+    let target = Target::shared();
+    let mut client = target.with_topic("grown-twice", 1).await;
+    for version in [5, 7] {
+        let created = |times| {
+            let topic = CreatableTopic::default()
+                .with_name(ops::topic_name("created-twice"))
+                .with_num_partitions(1)
+                .with_replication_factor(1);
+            CreateTopicsRequest::default()
+                .with_topics(vec![topic; times])
+                .with_timeout_ms(30_000)
+        };
+        let answer = alike(&mut client, version, created(2), created(many)).await;
+        let codes: Vec<i16> = answer.topics.iter().map(|t| t.error_code).collect();
+        assert_eq!(codes, [42], "v{version}");
+        assert!(answer.topics[0].error_message.is_some());
+    }
+    let grown = |times| {
+        let topic = CreatePartitionsTopic::default()
+            .with_name(ops::topic_name("grown-twice"))
+            .with_count(2);
+        CreatePartitionsRequest::default()
+            .with_topics(vec![topic; times])
+            .with_timeout_ms(30_000)
+    };
+    let answer = alike(&mut client, 3, grown(2), grown(many)).await;
+    let codes: Vec<i16> = answer.results.iter().map(|t| t.error_code).collect();
+    assert_eq!(codes, [42]);
+    assert!(answer.results[0].error_message.is_some());
+    for (name, code, partitions) in [("created-twice", 3, 0), ("grown-twice", 0, 1)] {
+        let still = ops::metadata(&mut client, name).await.unwrap();
+        assert_eq!(still.topics[0].error_code, code);
+        assert_eq!(still.topics[0].partitions.len(), partitions);
+    }
 }

@@ -72,6 +72,31 @@ async fn r18_an_incremental_answer_has_only_news() {
 }
 
 #[tokio::test]
+async fn what_is_wanted_and_forgotten_at_once_is_forgotten() {
+    let target = Target::shared();
+    let topic = "wanted-and-forgotten";
+    let mut client = target.with_topic(topic, 3).await;
+    let id = open(&mut client, topic).await;
+    // One that the session has, and one that it has not.
+    let forget = ForgottenTopic::default()
+        .with_topic(ops::topic_name(topic))
+        .with_partitions(vec![1, 2]);
+    let request = fetch_request(topic, &[(1, 0), (2, 0)])
+        .with_session_id(id)
+        .with_session_epoch(1)
+        .with_forgotten_topics_data(vec![forget]);
+    let response = call(&mut client, &request).await;
+    assert_eq!((response.error_code, response.session_id), (0, id));
+    assert!(response.responses.is_empty());
+    for partition in [0, 1, 2] {
+        let sent = ops::produce(&mut client, topic, partition, plain(1)).await;
+        assert_eq!(sent.unwrap().error_code, 0);
+    }
+    let news = call(&mut client, &incremental(id, 2)).await;
+    assert_eq!(indices(&news), [0]);
+}
+
+#[tokio::test]
 async fn a_new_high_watermark_alone_is_news() {
     let target = Target::shared();
     let mut client = target.with_topic("watermark", 2).await;
@@ -98,6 +123,10 @@ async fn unknown_sessions_and_wrong_epochs() {
     for (request, code) in [
         (incremental(id, 5), 71),
         (incremental(id, 2), 71),
+        // Only -1 is without a session.
+        (incremental(id, -2), 71),
+        (incremental(id, i32::MIN), 71),
+        (incremental(0, -2), 70),
         (incremental(id.wrapping_add(12_345), 1), 70),
     ] {
         let response = call(&mut client, &request).await;

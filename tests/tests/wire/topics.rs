@@ -148,9 +148,52 @@ async fn topics_by_id() {
     };
     let found = topic(&mut client, &ask(named.topic_id), 12).await;
     assert_eq!((found.error_code, &found.name), (0, &named.name));
-    let unknown = topic(&mut client, &ask(Uuid::from_u128(0x99)), 12).await;
-    assert_eq!(unknown.error_code, 100);
-    assert_eq!(unknown.topic_id, Uuid::from_u128(0x99));
+    for version in [12, 13] {
+        let unknown = topic(&mut client, &ask(Uuid::from_u128(0x99)), version).await;
+        assert_eq!(unknown.error_code, 100, "v{version}");
+        assert_eq!(unknown.topic_id, Uuid::from_u128(0x99), "v{version}");
+        assert_eq!(unknown.name, None, "v{version}");
+    }
+}
+
+/// Versions 10 and 11 have the field, and no use for it.
+#[tokio::test]
+async fn topics_by_id_in_versions_that_only_tell_ids() {
+    let target = Target::shared();
+    let mut client = target.with_topic("meta-id-early", 1).await;
+    let named = by_names(&["meta-id-early"], false);
+    let id = topic(&mut client, &named, 12).await.topic_id;
+    for version in [10, 11] {
+        let asked = |name: Option<&str>, id| {
+            MetadataRequestTopic::default()
+                .with_name(name.map(ops::topic_name))
+                .with_topic_id(id)
+        };
+        for (odd, name) in [
+            (asked(None, id), ""),
+            (asked(None, Uuid::nil()), ""),
+            (asked(Some("meta-id-early"), id), "meta-id-early"),
+        ] {
+            let id = odd.topic_id;
+            let other = asked(Some("meta-id-none"), Uuid::nil());
+            let request = by_names(&[], true).with_topics(Some(vec![other, odd]));
+            let response = client.call(&request, version).await.unwrap();
+            let mut answers: Vec<(i16, &str, Uuid)> = Vec::new();
+            for topic in &response.topics {
+                assert!(topic.partitions.is_empty());
+                let name = topic.name.as_ref().unwrap();
+                answers.push((topic.error_code, name.as_str(), topic.topic_id));
+            }
+            let other = (42, "meta-id-none", Uuid::nil());
+            assert_eq!(answers, [other, (42, name, id)], "v{version}");
+            assert!(response.brokers.is_empty(), "v{version}");
+            assert_eq!(response.controller_id, BrokerId(-1), "v{version}");
+            assert_eq!(response.cluster_id, None, "v{version}");
+        }
+    }
+    // Nothing of it was done.
+    let asked = topic(&mut client, &by_names(&["meta-id-none"], false), 12).await;
+    assert_eq!(asked.error_code, 3);
 }
 
 #[tokio::test]

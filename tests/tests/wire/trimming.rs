@@ -148,3 +148,35 @@ async fn a_time_is_looked_for_from_the_start_of_the_log_on() {
     let found = ops::list_offsets(&mut client, "trim-time", 1, 0).await;
     assert_eq!(found.unwrap(), [10]);
 }
+
+/// Compaction keeps the newest record of each key, and nothing else may take it.
+#[tokio::test]
+async fn what_is_only_compacted_is_not_deleted() {
+    let target = Target::shared();
+    for (topic, policy, expected) in [
+        ("trim-compact", "compact", [(0, 44, -1); 3]),
+        (
+            "trim-both",
+            "compact,delete",
+            [(0, 1, -1), (0, 0, 1), (0, 0, 2)],
+        ),
+    ] {
+        let configs = [("cleanup.policy", policy)];
+        let mut client = target.with_configs(topic, 1, &configs).await;
+        for _ in 0..2 {
+            let mut spec = P(-1, -1, -1, 1).spec();
+            spec.records[0].key = Some(topic.into());
+            assert_eq!(produce(&mut client, topic, spec.build()).await.0, 0);
+        }
+        // Whatever the offset.
+        for (offset, expected) in [7, 1, -1].into_iter().zip(expected) {
+            let answer = delete(&mut client, 2, topic, &[(0, offset)]).await;
+            assert_eq!(answer, [expected], "{policy} to {offset}");
+        }
+        let start = expected[2].2.max(0);
+        assert_eq!(bounds(&mut client, topic).await, (start, 2), "{policy}");
+        // What is not there is not judged by any policy.
+        let answer = delete(&mut client, 2, topic, &[(1, -1)]).await;
+        assert_eq!(answer, [(1, 3, -1)], "{policy}");
+    }
+}

@@ -100,6 +100,7 @@ async fn a_lone_broker_reports_the_replicas_that_it_is_told_to() {
         ("twice", &[7, 8, 8], 39),
         ("unknown", &[7, 10], 39),
         ("none", &[], 39),
+        ("long", &(7..1000).collect::<Vec<i32>>(), 39),
     ] {
         let (answer, _) = create(&mut client, assigned(name, ids)).await;
         assert_eq!(answer, code, "{name}: {ids:?}");

@@ -10,7 +10,7 @@ use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::messages::{BrokerId, FetchRequest, TopicName};
 
 use super::super::client::{Client, RETRY_PAUSE, passes};
-use super::super::ends::Isolation;
+use super::super::ends::{EARLIEST, Isolation, LATEST, at};
 use super::super::output::{Failure, check};
 use super::super::topics::{Cluster, Place, text};
 use super::batches::{self, Look, Seen};
@@ -65,6 +65,8 @@ enum Step {
     Read,
     /// A leader is to be looked for.
     Again(Failure),
+    /// The log has no such offset, or has it no longer.
+    OutOfRange(i32),
     Ended(Ended),
 }
 
@@ -128,6 +130,13 @@ impl Reader {
             match step {
                 Step::Read => good = client.monotonic(),
                 Step::Ended(ended) => return Ok(ended),
+                Step::OutOfRange(index) => {
+                    let place = (self.topic.clone(), index);
+                    let next = self.partitions.get(&index).map_or(0, |p| p.next);
+                    // The answer that says so does not say what there is.
+                    let (start, end) = bounds(client, &cluster, &place).await?;
+                    return Err(Failure::Refused(outside(&place, next, start, end)));
+                }
                 Step::Again(failure) => {
                     if client.monotonic().saturating_sub(good) >= client.patience() {
                         return Err(failure);
@@ -225,14 +234,11 @@ impl Reader {
         out: &mut impl Write,
     ) -> Result<Step, Failure> {
         let index = data.partition_index;
-        let place = (self.topic.clone(), index);
         let Some(reading) = self.partitions.get(&index).copied() else {
             return Ok(Step::Read);
         };
         if data.error_code == OUT_OF_RANGE {
-            let (start, end) = (data.log_start_offset, data.high_watermark);
-            let why = outside(&place, reading.next, start, end);
-            return Err(Failure::Refused(why));
+            return Ok(Step::OutOfRange(index));
         }
         if let Err(failure) = check(data.error_code, || format!("{}-{index}", self.topic)) {
             return if passes(data.error_code) {
@@ -309,4 +315,20 @@ impl Reader {
             reading.is_stable_read = is_stable_read;
         }
     }
+}
+
+/// Where the log begins, and where it ends.
+async fn bounds(
+    client: &mut Client,
+    cluster: &Cluster,
+    place: &Place,
+) -> Result<(i64, i64), Failure> {
+    let leaders = cluster.leaders();
+    let mut bounds = [0; 2];
+    for (bound, time) in bounds.iter_mut().zip([EARLIEST, LATEST]) {
+        let found = at(client, &leaders, [place], time).await?;
+        *bound = found.get(place).copied().flatten().unwrap_or(0);
+    }
+    let [start, end] = bounds;
+    Ok((start, end))
 }

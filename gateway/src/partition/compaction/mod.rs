@@ -106,6 +106,7 @@ impl Partition {
             log_start,
             high_watermark,
             last_stable,
+            ..
         } = visible;
         let upto = last_stable.min(high_watermark).min(last.base_offset);
         let (clean_upto, not_before_ms) = {

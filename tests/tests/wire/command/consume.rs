@@ -266,3 +266,26 @@ async fn a_broker_that_comes_back_is_read_on() {
     interrupt(&child);
     assert_eq!(ended(child).await.code, Some(0));
 }
+
+/// Its records go while it waits for somebody to take what it prints.
+#[tokio::test]
+async fn a_reader_that_the_log_left_behind_says_what_there_is() {
+    let target = Target::shared();
+    let mut client = target.with_topic("cli-behind", 1).await;
+    let value = "z".repeat(1_000);
+    for _ in 0..4 {
+        write(&mut client, "cli-behind", 0, &[value.as_str(); 500]).await;
+    }
+    let mut child = start(&target, "consume", &["cli-behind"]);
+    let mut printed = lines(&mut child);
+    assert_eq!(line(&mut printed).len(), 1_001);
+    // An answer has a part of it, and that is more than fits into a pipe.
+    let deleted = crate::trimming::delete(&mut client, 2, "cli-behind", &[(0, -1)]).await;
+    assert_eq!(deleted, [(0, 0, 2_000)]);
+    while !line(&mut printed).is_empty() {}
+    let complaint = ended(child).await.failed(1);
+    assert!(
+        complaint.contains("it has 2000 to 2000"),
+        "consume said: {complaint}"
+    );
+}

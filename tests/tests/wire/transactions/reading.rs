@@ -188,3 +188,32 @@ async fn r12_a_marker_wakes_who_waits_at_the_last_stable_offset() {
     assert_eq!(answer.last_stable_offset, 2);
     assert_eq!(bases(answer)[0], 0);
 }
+
+/// What lies behind an open transaction counts when it can be read, whenever it was written.
+#[tokio::test]
+async fn r12_what_a_marker_shows_counts_for_the_least_bytes() {
+    let target = Target::shared();
+    target.with_topic("r12-least", 1).await;
+    let (mut client, (pid, epoch)) = open(&target, "r12-least").await;
+    let mut readers = Vec::new();
+    for sequence in 0..4 {
+        let request = committed("r12-least", 0)
+            .with_max_wait_ms(600_000)
+            .with_min_bytes(300);
+        let mut reader = target.connect().await.with_patience(Duration::from_mins(2));
+        reader.send(&request, VERSION).await.unwrap();
+        assert!(reader.is_silent_for(Duration::from_millis(50)).await);
+        readers.push(reader);
+        let producer = P(pid, epoch, sequence, 1);
+        let sent = send(&mut client, "r12-least", "r12-least", producer, TV1).await;
+        assert_eq!(sent, (0, i64::from(sequence)));
+    }
+    finish(&mut client, "r12-least", (pid, epoch), true).await;
+    for reader in &mut readers {
+        let (_, response) = reader.receive::<FetchRequest>(VERSION).await.unwrap();
+        let answer = &partitions(&response)[0];
+        assert_eq!(answer.last_stable_offset, 5);
+        assert_eq!(bases(answer), [0, 1, 2, 3, 4]);
+        assert!(records(answer).len() >= 300);
+    }
+}
