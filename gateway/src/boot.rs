@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use admin_api::TxnViews;
 use coordinator::service::cluster::{ClusterNode, Levels, NodeConfig, NodeStatus, StartError};
@@ -35,6 +36,9 @@ use crate::features::{TRANSACTION_VERSION, transaction_version};
 use crate::txns::history::History;
 use crate::txns::hold::Holds;
 use crate::txns::{self, NodeHomes, QueuePasses, start_passes};
+
+/// How long a broker that stops waits for the files of its transaction slots.
+const FLUSH_FOR: Duration = Duration::from_secs(2);
 
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -327,6 +331,7 @@ impl Running {
         if let Err(error) = self.node.drain().await {
             tracing::warn!(%error, "could not say that this broker drains");
         }
+        self.broker.txns().flushed(FLUSH_FOR).await;
         self.broker.relinquish().await;
         if let Err(error) = self.node.stop().await {
             tracing::warn!(%error, "could not give up what this broker owns");

@@ -122,6 +122,11 @@ impl Gateway {
         &mut self.process
     }
 
+    /// How its next start is.
+    pub fn options(&mut self) -> &mut GatewayOptions {
+        &mut self.options
+    }
+
     /// Starts the gateway again on the same data and the same Kafka port, after it was killed or
     /// stopped.
     pub fn restart(&mut self) -> Result<()> {

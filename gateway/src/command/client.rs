@@ -26,8 +26,10 @@ const CLIENT_ID: &str = "fencepost";
 const ANSWER_LEN_MAX: usize = 128 << 20;
 /// Between two tries of what a broker says will pass.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// COORDINATOR_LOAD_IN_PROGRESS.
+const LOADING: i16 = 14;
 /// COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
-const COORDINATOR_MOVES: [i16; 3] = [14, 15, 16];
+const COORDINATOR_MOVES: [i16; 3] = [LOADING, 15, 16];
 /// CONCURRENT_TRANSACTIONS: the one before is not finished.
 const NOT_FINISHED: i16 = 51;
 
@@ -214,6 +216,23 @@ impl Client {
             (broker.node_id.0, address)
         });
         Ok(addresses.collect())
+    }
+
+    /// The same of one broker, again while it is still reading what it is asked for.
+    pub(super) async fn call_loaded<R: Request>(
+        &mut self,
+        address: &str,
+        code: impl Fn(&R::Response) -> i16,
+        mut build: impl FnMut(i16) -> R,
+    ) -> Result<R::Response, Failure> {
+        let late = self.monotonic() + self.patience;
+        loop {
+            let answer = self.call(Some(address), &mut build).await?;
+            if code(&answer) != LOADING || self.monotonic() >= late {
+                return Ok(answer);
+            }
+            self.pause(RETRY_PAUSE).await;
+        }
     }
 
     /// Number and address of a coordinator. Asks again while there is none yet: Kafka makes the

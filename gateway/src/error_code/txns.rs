@@ -64,6 +64,7 @@ pub fn stage(error: StageError, version: i16) -> ResponseError {
         StageError::Decided => not_in_txn(version),
         StageError::StaleEpoch => ResponseError::InvalidProducerEpoch,
         StageError::EarlierOpen => ResponseError::ConcurrentTransactions,
+        StageError::TopicGone => ResponseError::UnknownTopicOrPartition,
     }
 }
 
@@ -129,6 +130,7 @@ mod tests {
             let outside = if version <= 3 { 48 } else { 120 };
             assert_eq!(not_in_txn(version).code(), outside);
             assert_eq!(stage(StageError::Decided, version).code(), outside);
+            assert_eq!(stage(StageError::TopicGone, version).code(), 3);
         }
     }
 }

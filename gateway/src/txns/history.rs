@@ -4,23 +4,25 @@
 //! slot, without a sync: nobody waits for it. What the queue or the volume does not take is counted
 //! and lost. Reading goes through the same queue, so a reader sees what was recorded before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use coordinator::machine::txn::Transition;
+use coordinator::machine::txn::{Transition, TxnState};
 use coordinator::service::txns::HistorySink;
 use coordinator::volume::format::HistoryLine;
 use coordinator::volume::layout::{Place, history_dir};
 use store_adapter::ids::OwnerEpoch;
 use store_adapter::runtime::Env;
 use store_adapter::volume::{Volume, VolumeError, VolumeFile, VolumePath};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// Transitions that wait for the io task; further ones are lost.
 const QUEUE_MAX: usize = 4096;
+/// Partitions and groups of the transitions that wait; further ones are lost.
+const QUEUE_NAMES_MAX: usize = 1 << 18;
 /// Transitions that are taken from the queue for one round of writes.
 const ROUND_MAX: usize = 256;
 /// Length at which a file is closed and the next one begun, bytes.
@@ -52,9 +54,19 @@ pub struct HistoryRead {
     pub unreadable: usize,
 }
 
+/// A transition of an id of a slot.
+#[derive(Debug)]
+struct Record {
+    slot: u32,
+    id: Arc<str>,
+    at: Box<Transition>,
+    /// Given back when it is written.
+    room: OwnedSemaphorePermit,
+}
+
 #[derive(Debug)]
 enum Order {
-    Record(u32, Arc<str>, Box<Transition>),
+    Record(Record),
     Read(u32, Arc<str>, oneshot::Sender<Result<HistoryRead, String>>),
 }
 
@@ -62,6 +74,8 @@ enum Order {
 #[derive(Debug)]
 pub struct History {
     orders: mpsc::Sender<Order>,
+    /// For partitions and groups.
+    room: Arc<Semaphore>,
     counters: Arc<HistoryCounters>,
 }
 
@@ -80,7 +94,11 @@ impl History {
         };
         let task = Box::pin(keeper.run(queue));
         drop(env.runtime.spawn_io("txn-history", task));
-        Arc::new(Self { orders, counters })
+        Arc::new(Self {
+            orders,
+            room: Arc::new(Semaphore::new(QUEUE_NAMES_MAX)),
+            counters,
+        })
     }
 
     /// What was lost since the process began.
@@ -103,12 +121,30 @@ impl History {
 
 impl HistorySink for History {
     fn record(&self, slot: u32, transactional_id: &str, transition: &Transition) {
-        let transition = Box::new(transition.clone());
-        let order = Order::Record(slot, transactional_id.into(), transition);
-        if self.orders.try_send(order).is_err() {
+        if (transition.from, transition.to) == (TxnState::Ongoing, TxnState::Ongoing) {
+            // A line for each partition that is added, with all that were, would push out those of
+            // every other id: what ends the transaction has them.
+            return;
+        }
+        let names = u32::try_from(names(transition).min(QUEUE_NAMES_MAX)).unwrap_or(u32::MAX);
+        let sent = match Arc::clone(&self.room).try_acquire_many_owned(names) {
+            Ok(room) => {
+                let (id, at) = (transactional_id.into(), Box::new(transition.clone()));
+                let record = Record { slot, id, at, room };
+                self.orders.try_send(Order::Record(record)).is_ok()
+            }
+            Err(_) => false,
+        };
+        if !sent {
             self.counters.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Partitions and groups of a transition.
+fn names(transition: &Transition) -> usize {
+    let partitions = transition.partitions.values().map(BTreeSet::len);
+    partitions.sum::<usize>() + transition.groups.len()
 }
 
 /// The file of a slot that is written.
@@ -148,24 +184,18 @@ impl Keeper {
                         tracing::trace!("nobody waits for this history any more");
                     }
                 }
-                Some(Order::Record(slot, id, at)) => {
-                    next = self.round((slot, id, at), &mut queue).await;
-                }
+                Some(Order::Record(first)) => next = self.round(first, &mut queue).await,
             }
         }
     }
 
     /// Writes what is queued. The order that ended the round.
-    async fn round(
-        &mut self,
-        first: (u32, Arc<str>, Box<Transition>),
-        queue: &mut mpsc::Receiver<Order>,
-    ) -> Option<Order> {
+    async fn round(&mut self, first: Record, queue: &mut mpsc::Receiver<Order>) -> Option<Order> {
         let mut lines: BTreeMap<u32, Vec<Bytes>> = BTreeMap::new();
         let mut taken = Some(first);
         let mut next = None;
-        let mut count = 0;
-        while let Some((slot, id, at)) = taken.take() {
+        let mut rooms = Vec::new();
+        while let Some(Record { slot, id, at, room }) = taken.take() {
             match HistoryLine::of(&id, &at).encode() {
                 Ok(line) => lines.entry(slot).or_default().push(line.into()),
                 Err(error) => {
@@ -173,10 +203,10 @@ impl Keeper {
                     self.counters.failed.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            count += 1;
-            if count < ROUND_MAX {
+            rooms.push(room);
+            if rooms.len() < ROUND_MAX {
                 match queue.try_recv() {
-                    Ok(Order::Record(slot, id, at)) => taken = Some((slot, id, at)),
+                    Ok(Order::Record(record)) => taken = Some(record),
                     Ok(other) => next = Some(other),
                     Err(_) => {}
                 }

@@ -1,4 +1,4 @@
-use coordinator::machine::txn::{Cause, Groups, TopicPartitions, TxnState};
+use coordinator::machine::txn::{Cause, Groups, TopicPartitions};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 use store_adapter::runtime::BoxFuture;
 use store_adapter::volume::MemoryVolume;
@@ -113,7 +113,7 @@ async fn what_the_volume_does_not_take_is_counted_and_stops_nobody() {
 
 /// Holds every listing until it is let go.
 #[derive(Debug)]
-struct Stuck(Arc<tokio::sync::Semaphore>);
+struct Stuck(Arc<Semaphore>);
 
 impl StepHook for Stuck {
     fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
@@ -129,7 +129,7 @@ impl StepHook for Stuck {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_drops_and_counts() {
-    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let go = Arc::new(Semaphore::new(0));
     let volume = MemoryVolume::new();
     let slow = volume.mount(Arc::new(Stuck(Arc::clone(&go))), None);
     let history = start(&slow, 1);
@@ -147,4 +147,46 @@ async fn a_full_queue_drops_and_counts() {
     let kept = u64::try_from(read(&history, "tx").await.0.len()).unwrap();
     assert!(dropped > 0);
     assert_eq!(kept + dropped, sent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_grows_pushes_nobody_out() {
+    let volume = MemoryVolume::new();
+    let history = start(&volume, 1);
+    history.record(SLOT, "other", &transition(1, "a"));
+    let mut grown = transition(1, "a");
+    (grown.from, grown.to) = (TxnState::Empty, TxnState::Ongoing);
+    history.record(SLOT, "tx", &grown);
+    (grown.from, grown.to) = (TxnState::Ongoing, TxnState::Ongoing);
+    for partition in 1..2_000 {
+        grown.partitions.get_mut("a").unwrap().insert(partition);
+        history.record(SLOT, "tx", &grown);
+    }
+    grown.to = TxnState::PrepareCommit;
+    history.record(SLOT, "tx", &grown);
+    assert_eq!(read(&history, "other").await, (vec![1], 0));
+    let lines = history.read(SLOT, "tx").await.unwrap().lines;
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[1].partitions[0].partitions.len(), 2_000);
+    assert_eq!(history.counters().dropped.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_transactions_fill_the_queue_sooner() {
+    let go = Arc::new(Semaphore::new(0));
+    let volume = MemoryVolume::new();
+    let slow = volume.mount(Arc::new(Stuck(Arc::clone(&go))), None);
+    let history = start(&slow, 1);
+    let mut large = transition(1, "a");
+    let half = i32::try_from(QUEUE_NAMES_MAX / 2).unwrap();
+    large.partitions = TopicPartitions::from([("a".into(), (0..half).collect())]);
+    let record = async {
+        for _ in 0..3 {
+            history.record(SLOT, "tx", &large);
+        }
+        go.close();
+    };
+    let (stuck, ()) = tokio::join!(history.read(SLOT, "tx"), record);
+    stuck.unwrap();
+    assert_eq!(history.counters().dropped.load(Ordering::Relaxed), 1);
 }

@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator::machine::group::offsets::TxnEnd;
 use coordinator::machine::txn::{Dispatch, Groups, Transition};
 use coordinator::service::txns::{
-    Done, GroupDecisions, HistorySink, MarkerSink, PortError, TxnPorts,
+    Done, GroupDecisions, HistorySink, MarkerQueue, MarkerSink, PortError, TxnPorts,
 };
+use coordinator::volume::format::MarkerQueueFile;
 use parking_lot::Mutex;
-use store_adapter::ids::ProducerId;
+use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use store_adapter::runtime::Env;
 use tokio::sync::watch;
 
@@ -112,6 +114,7 @@ impl Holds {
         TxnPorts {
             markers: Arc::new(Held(Arc::clone(self), ports.markers)),
             groups: Arc::new(Held(Arc::clone(self), ports.groups)),
+            queue: Arc::new(Held(Arc::clone(self), ports.queue)),
             history: Arc::new(Held(Arc::clone(self), ports.history)),
             ..ports
         }
@@ -170,10 +173,24 @@ impl MarkerSink for Held<dyn MarkerSink> {
 }
 
 impl GroupDecisions for Held<dyn GroupDecisions> {
-    fn decide(&self, groups: Groups, producer: ProducerId, txn_seq: u64, commit: bool) -> Done<'_> {
+    fn decide(&self, groups: Groups, end: TxnEnd) -> Done<'_> {
         Box::pin(async move {
-            self.0.pass(producer).await?;
-            self.1.decide(groups, producer, txn_seq, commit).await
+            self.0.pass(end.producer_id).await?;
+            self.1.decide(groups, end).await
+        })
+    }
+}
+
+impl MarkerQueue for Held<dyn MarkerQueue> {
+    fn enqueue(
+        &self,
+        to: BrokerId,
+        record_epoch: ProducerEpoch,
+        entry: MarkerQueueFile,
+    ) -> Done<'_> {
+        Box::pin(async move {
+            self.0.pass(ProducerId(entry.producer_id)).await?;
+            self.1.enqueue(to, record_epoch, entry).await
         })
     }
 }

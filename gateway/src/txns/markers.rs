@@ -42,11 +42,15 @@ impl LocalMarkers {
         marker: Marker,
     ) -> Result<(), PortError> {
         let broker = self.broker()?;
-        let mut led = Vec::new();
+        let (mut led, mut outcome) = (Vec::new(), Ok(()));
         for (topic, partitions) in partitions {
             let id = ids.get(topic).copied();
             for index in partitions {
-                led.push(find(&broker, topic, id, *index)?);
+                // One that can't be served holds no other up.
+                match find(&broker, topic, id, *index) {
+                    Ok(partition) => led.push(partition),
+                    Err(error) => outcome = Err(error),
+                }
             }
         }
         // All are queued before the first is awaited: they share commits.
@@ -54,7 +58,6 @@ impl LocalMarkers {
             let ticket = partition.append_marker(marker);
             (partition, ticket)
         });
-        let mut outcome = Ok(());
         for (partition, ticket) in ordered.collect::<Vec<_>>() {
             let Err(error) = ticket.outcome().await else {
                 continue;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coordinator::machine::group::offsets::{TxnEnd, TxnNumber};
 use coordinator::machine::txn::{Groups, Home, TopicIds, TopicPartitions};
 use coordinator::service::groups::Offsets;
 use coordinator::service::marker_queue::{MarkerQueues, QueueFileError, Received};
@@ -73,9 +74,15 @@ impl QueuePasses {
             && !share.groups.is_empty()
         {
             // Behind the markers: offsets show when the records do.
-            let decided =
-                GroupDecisions::decide(&self.offsets, share.groups, one.pid, txn_seq, file.commit);
-            decided.await?;
+            let end = TxnEnd {
+                producer_id: one.pid,
+                number: TxnNumber {
+                    epoch: one.record_epoch,
+                    txn_seq,
+                },
+                commit: file.commit,
+            };
+            GroupDecisions::decide(&self.offsets, share.groups, end).await?;
         }
         Ok(!share.rest)
     }

@@ -7,6 +7,7 @@ use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use uuid::Uuid;
 
 use super::{Change, Fence, Groups, Owed, OwedEntry, TopicIds, TopicPartitions, TxnEntry};
+use crate::machine::group::offsets::{TxnEnd, TxnNumber};
 
 /// What a decided transaction has to have written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +133,18 @@ pub fn owed_by(entry: &TxnEntry) -> Option<Dispatch> {
 }
 
 impl Dispatch {
+    /// What groups are told of it.
+    pub fn end(&self) -> TxnEnd {
+        TxnEnd {
+            producer_id: self.pid,
+            number: TxnNumber {
+                epoch: self.record_epoch,
+                txn_seq: self.txn_seq,
+            },
+            commit: self.commit,
+        }
+    }
+
     /// What is owed of it, when this is queued.
     pub fn owed(&self, entries: BTreeMap<BrokerId, OwedEntry>) -> Owed {
         Owed {

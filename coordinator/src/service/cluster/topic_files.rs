@@ -77,7 +77,8 @@ impl TopicFiles {
         self.files.replace(&self.claim, path, value).await
     }
 
-    /// The ids that are proven to be gone. Proofs whose time is over are removed.
+    /// The ids that are proven to be gone. Proofs whose time is over are removed, and still hold
+    /// for this process: it finishes what is decided, and aborts what is overdue, behind this.
     pub(super) async fn tombstones(&self, now_ms: i64) -> Result<BTreeSet<Uuid>, OwnedError> {
         let dir = layout::deleted_dir();
         let names = self.files.fresh_list(&dir).await;
@@ -97,7 +98,6 @@ impl TopicFiles {
             let age_ms = now_ms.saturating_sub(tombstone.deleted_ms);
             if age_ms > TOMBSTONE_KEPT_MS && self.is_buried(&tombstone).await? {
                 self.claim.forget(&path).await?;
-                deleted.remove(&id);
             }
         }
         Ok(deleted)

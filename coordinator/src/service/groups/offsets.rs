@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use store_adapter::ids::{OwnerEpoch, ProducerId};
+use store_adapter::ids::OwnerEpoch;
 use store_adapter::runtime::Env;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -18,7 +18,7 @@ use super::writers::{OffsetCounters, WriteQueue, Writer};
 use super::{CellState, Groups, Pending};
 use crate::machine::group::classic::{Caller, ClassicState, Effects};
 use crate::machine::group::offsets::{
-    CommitFacts, Decided, Fetched, Membership, NewOffset, NewTxn, StageError,
+    CommitFacts, Decided, Fetched, Membership, NewOffset, NewTxn, StageError, TxnEnd,
 };
 use crate::machine::group::{GroupError, Now};
 use crate::service::cluster::{ClusterView, TopicIndex};
@@ -315,12 +315,20 @@ impl Offsets {
         offsets: Vec<NewOffset>,
     ) -> Result<Result<Pending, StageError>, GroupError> {
         let simple = generation < 0;
+        let view = &self.shared.view;
         let staged = self.on_cell(group, simple, |state, _| {
             if !simple && state.is_missing() {
                 return Err(GroupError::IllegalGeneration);
             }
             state.classic.check_txn_commit(caller, generation)?;
             state.offsets.check()?;
+            // The name may have got to another topic since the request came: offsets that were
+            // committed for that one must not go.
+            let topics = Arc::clone(&view.borrow().topics);
+            let mut named = offsets.iter();
+            if named.any(|new| is_gone(&topics, &new.topic, Some(new.topic_id))) {
+                return Ok(Err(StageError::TopicGone));
+            }
             let membership = membership(state);
             match state.offsets.book.stage(txn, offsets, &membership) {
                 Ok(change) => Ok(Ok(state.offsets.pending(Ok(change))?)),
@@ -336,13 +344,7 @@ impl Offsets {
     ///
     /// # Errors
     /// As [`Offsets::fetch`].
-    pub fn decide(
-        &self,
-        group: &str,
-        producer: ProducerId,
-        txn_seq: u64,
-        commit: bool,
-    ) -> Result<Option<Pending>, GroupError> {
+    pub fn decide(&self, group: &str, end: TxnEnd) -> Result<Option<Pending>, GroupError> {
         if group.is_empty() {
             // Of which nothing can be staged.
             return Ok(Some(Pending::concluded()));
@@ -350,7 +352,7 @@ impl Offsets {
         let decided = self.on_cell(group, true, |state, now| {
             state.offsets.check()?;
             let book = &mut state.offsets.book;
-            let decided = book.decide(producer, txn_seq, commit, now.wall_ms);
+            let decided = book.decide(end, now.wall_ms);
             let prepared = match decided {
                 Ok(Decided::EarlierOpen) => return Ok(None),
                 Ok(Decided::With(change)) => Ok(change),

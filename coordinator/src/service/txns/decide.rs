@@ -60,7 +60,7 @@ impl Txns {
         let mut spare = None;
         loop {
             let mut moved = slot.lock().moved.subscribe();
-            let step = match self.step(slot, &id, spare, &decide) {
+            let step = match self.step(slot, &id, spare, &surely, &decide) {
                 Ok(step) => step,
                 Err(error) => {
                     self.owned(slot).await?;
@@ -116,20 +116,26 @@ impl Txns {
         owned.await.unwrap_or(Err(TxnError::NotCoordinator))
     }
 
-    /// Looks at an id once, under the lock of its slot.
+    /// Looks at an id once, under the lock of its slot. What is being written of it is waited for,
+    /// but by what may be answered from memory: it only looks at what is open, and is judged again
+    /// where it is used.
     fn step<R>(
         &self,
         slot: &SlotCell,
         id: &Arc<str>,
         spare: Option<ProducerId>,
+        surely: impl Fn(&R) -> bool,
         decide: impl Fn(Option<&TxnEntry>, &Ctx) -> Decision<R>,
     ) -> Result<Step<R>, TxnError> {
         let mut state = slot.lock();
         state.check()?;
-        if state.is_pending(id) {
-            return Ok(Step::Busy);
-        }
         let ctx = self.ctx(&state, spare);
+        if state.is_pending(id) {
+            return Ok(match decide(state.entry(id), &ctx) {
+                Decision::Answer(reply) if !surely(&reply) => Step::Answer(reply),
+                _ => Step::Busy,
+            });
+        }
         match decide(state.entry(id), &ctx) {
             Decision::Answer(reply) => Ok(Step::Answer(reply)),
             Decision::Refuse(error) => Err(error),

@@ -36,8 +36,8 @@ pub use self::visit::{SlotGap, SlotState};
 pub use self::writers::TxnCounters;
 use self::writers::{WRITERS, WriteQueue, Writer};
 use crate::machine::txn::{
-    self, AddClass, Added, Client, EndReply, EndTxn, InitProducerId, InitReply, Named, Session,
-    TxnEntry, TxnError, Verified,
+    self, AddClass, Added, Client, EndReply, EndTxn, Home, InitProducerId, InitReply, Named,
+    Session, TxnEntry, TxnError, Verified,
 };
 use crate::slot_hash::fnv1a32;
 
@@ -245,9 +245,21 @@ impl Txns {
         client: Option<&Client>,
     ) -> Result<Added, TxnError> {
         self.decide(id, |entry, ctx| {
-            txn::add_partitions(entry, session, named, class, client, ctx)
+            // A name may have got to another topic while this waited: the partitions of that one
+            // stay.
+            let named: Vec<Named> = named.iter().map(|one| self.still_there(one)).collect();
+            txn::add_partitions(entry, session, &named, class, client, ctx)
         })
         .await
+    }
+
+    /// What a request names, without the id of a topic that is gone.
+    fn still_there(&self, one: &Named) -> Named {
+        let home = (self.shared.ports.homes).partition(&one.topic, one.topic_id, one.partition);
+        Named {
+            topic_id: one.topic_id.filter(|_| home != Home::Deleted),
+            ..one.clone()
+        }
     }
 
     /// AddOffsetsToTxn, and the addition that TxnOffsetCommit implies.

@@ -2,8 +2,10 @@
 //! clock asks what there is to do, and does it id by id.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use store_adapter::ids::{BrokerId, ProducerEpoch};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::ports::PortError;
@@ -239,6 +241,35 @@ impl Txns {
         }
     }
 
+    /// The same, and waits until it is written, or `patience` is over.
+    pub async fn flushed(&self, patience: Duration) {
+        let late = self.shared.env.clock.sleep(patience);
+        let written = async {
+            for slot in self.shared.slots.values() {
+                while let Some(mut moved) = self.flushing(slot) {
+                    if moved.changed().await.is_err() {
+                        return;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = written => {}
+            () = late => tracing::warn!("finished transactions are finished again when it starts"),
+        }
+    }
+
+    /// What tells that a slot moved which has something to be written; `None` if it has not.
+    fn flushing(&self, slot: &SlotCell) -> Option<watch::Receiver<u64>> {
+        let mut state = slot.lock();
+        if !state.is_unwritten() {
+            return None;
+        }
+        self.queue_slot(slot, &mut state);
+        Some(state.moved.subscribe())
+    }
+
     /// Carries a decision out, as far as can be now; one at a time for each id: nothing while
     /// somebody else does.
     pub(super) async fn finish(
@@ -272,17 +303,20 @@ impl Txns {
             |topic, topic_id, partition| ports.homes.partition(topic, topic_id, partition),
             |group| ports.homes.group(group),
         );
-        self.write_here(&owed, &plan.local, epoch).await?;
+        // What can't be carried out in one place holds no other up.
+        let mut outcome = self.write_here(&owed, &plan.local, epoch).await;
         let now_ms = self.shared.env.clock.wall_ms();
         for (broker, entry) in &plan.remote {
             let queued = owed.owed(plan.remote.clone());
             let entry = MarkerQueueFile::of(id, &queued, entry, epoch, now_ms);
             let put = ports.queue.enqueue(*broker, owed.record_epoch, entry);
-            put.await?;
+            outcome = outcome.and(put.await);
         }
         if !plan.homeless.is_empty() {
-            return Err(PortError("a partition or group has no home yet".to_owned()));
+            let homeless = "a partition or group has no home yet".to_owned();
+            outcome = outcome.and(Err(PortError(homeless)));
         }
+        outcome?;
         self.completed(slot, id, &owed, &plan)
     }
 
@@ -305,10 +339,7 @@ impl Txns {
         if !local.groups.is_empty() {
             // Behind the markers: offsets show when the records do.
             let groups = local.groups.clone();
-            let decided = ports
-                .groups
-                .decide(groups, owed.pid, owed.txn_seq, owed.commit);
-            decided.await?;
+            ports.groups.decide(groups, owed.end()).await?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use store_adapter::runtime::BoxFuture;
 use uuid::Uuid;
 
 use crate::machine::group::GroupError;
+use crate::machine::group::offsets::TxnEnd;
 use crate::machine::txn::{Dispatch, Fence, Groups, Home, Transition};
 use crate::service::groups::Offsets;
 use crate::service::producer_ids::{ProducerIdError, ProducerIds};
@@ -46,7 +47,7 @@ pub trait MarkerSink: Send + Sync + Debug + 'static {
 /// Decides staged offsets of groups that this broker coordinates.
 pub trait GroupDecisions: Send + Sync + Debug + 'static {
     /// Done when the decision is durable in all of `groups`.
-    fn decide(&self, groups: Groups, producer: ProducerId, txn_seq: u64, commit: bool) -> Done<'_>;
+    fn decide(&self, groups: Groups, end: TxnEnd) -> Done<'_>;
 }
 
 /// Refuses data of producers everywhere.
@@ -100,20 +101,26 @@ impl ProducerIdSource for ProducerIds {
 }
 
 impl GroupDecisions for Offsets {
-    fn decide(&self, groups: Groups, producer: ProducerId, txn_seq: u64, commit: bool) -> Done<'_> {
+    fn decide(&self, groups: Groups, end: TxnEnd) -> Done<'_> {
         Box::pin(async move {
-            // Ordered first, so that they share what can be shared, then awaited.
+            // Ordered first, so that they share what can be shared, then awaited. One that can't be
+            // decided holds no other up.
+            let mut outcome = Ok(());
             let mut waiting = Vec::new();
             for group in &groups {
-                let ordered = Self::decide(self, group, producer, txn_seq, commit);
-                let ordered = ordered.map_err(port_error)?;
-                let earlier = || PortError(format!("{group} has not decided the one before"));
-                waiting.push(ordered.ok_or_else(earlier)?);
+                match Self::decide(self, group, end) {
+                    Ok(Some(pending)) => waiting.push(pending),
+                    Ok(None) => {
+                        let earlier = format!("{group} has not decided the one before");
+                        outcome = outcome.and(Err(PortError(earlier)));
+                    }
+                    Err(error) => outcome = outcome.and(Err(port_error(error))),
+                }
             }
             for pending in waiting {
-                pending.durable().await.map_err(port_error)?;
+                outcome = outcome.and(pending.durable().await.map_err(port_error));
             }
-            Ok(())
+            outcome
         })
     }
 }

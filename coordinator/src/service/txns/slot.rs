@@ -71,6 +71,8 @@ pub(super) struct Slot {
     bytes: usize,
     /// Entries moved that are derivable: written with the next change, or by the next pass.
     soft: bool,
+    /// A write is under way.
+    writing: bool,
     /// Who wants to know whether the slot is still owned, as the volume has it from now on.
     sure: Vec<Waiter>,
     /// Those whom the work under way answers.
@@ -100,6 +102,7 @@ impl Slot {
             cells: BTreeMap::new(),
             bytes: 0,
             soft: false,
+            writing: false,
             sure: Vec::new(),
             asked: Vec::new(),
             queued: false,
@@ -260,6 +263,11 @@ impl Slot {
         }
     }
 
+    /// Whether something is in force, or becomes so, that is not written yet.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.phase == Phase::Ready && (self.soft || self.writing)
+    }
+
     /// Whether something is in force that is not written.
     pub(super) fn is_soft(&self) -> bool {
         self.soft && self.phase == Phase::Ready
@@ -274,6 +282,7 @@ impl Slot {
             pending.taken = true;
         }
         self.soft = false;
+        self.writing = true;
         let entries = self.cells.iter().filter_map(|(id, cell)| {
             let encoded = match &cell.pending {
                 Some(pending) => pending.encoded.as_ref()?,
@@ -324,6 +333,7 @@ impl Slot {
     }
 
     pub(super) fn written(&mut self) {
+        self.writing = false;
         self.phase = Phase::Ready;
         self.owned();
         let mut gone = Vec::new();
@@ -374,6 +384,7 @@ impl Slot {
     }
 
     fn drop_pending(&mut self, error: TxnError, only_taken: bool) {
+        self.writing = false;
         if !only_taken {
             self.asked.append(&mut self.sure);
         }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{Extra, Format, FormatError};
 use crate::machine::group::offsets::{
-    Applied, BYTES_MAX, Committed, OffsetTable, StagedOffset, StagedTxn, TableParts,
+    Applied, BYTES_MAX, Committed, OffsetTable, StagedOffset, StagedTxn, TableParts, TxnNumber,
 };
 
 /// A map by `topic/partition`. A topic's name may hold no `/`; keys are split from the right.
@@ -58,6 +58,9 @@ pub struct GroupOffsetsFile {
     /// The last decided transaction of each producer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub applied_txn: BTreeMap<String, u64>,
+    /// The epoch of its records; absent on older volumes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub applied_epoch: BTreeMap<String, i16>,
     /// The ids that topics had when offsets were committed to them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub topic_ids: BTreeMap<String, Uuid>,
@@ -174,8 +177,12 @@ impl GroupOffsetsFile {
             if !seen.insert(id) {
                 return Some(format!("producer {id} has staged twice"));
             }
-            let applied = self.applied_txn.get(&id.to_string());
-            if applied.is_some_and(|applied| *applied >= txn.txn_seq) {
+            let number = TxnNumber {
+                epoch: ProducerEpoch(txn.producer_epoch),
+                txn_seq: txn.txn_seq,
+            };
+            let applied = self.applied(&id.to_string(), 0);
+            if applied.is_some_and(|applied| applied.covers(number)) {
                 return Some(format!("producer {id}: staged, though decided"));
             }
             for (key, staged) in &txn.offsets {
@@ -188,6 +195,14 @@ impl GroupOffsetsFile {
             }
         }
         None
+    }
+
+    fn applied(&self, id: &str, touched_ms: i64) -> Option<Applied> {
+        Some(Applied {
+            epoch: self.applied_epoch.get(id).copied().map(ProducerEpoch),
+            txn_seq: *self.applied_txn.get(id)?,
+            touched_ms,
+        })
     }
 
     /// The file of a group's table.
@@ -222,10 +237,13 @@ impl GroupOffsetsFile {
             .filter(|_| !planted(Fault::StagedInMemory))
             .map(|(id, txn)| staged_entry(*id, txn))
             .collect();
-        let applied = table.applied().iter();
-        file.applied_txn = applied
-            .map(|(id, last)| (id.0.to_string(), last.txn_seq))
-            .collect();
+        for (id, last) in table.applied() {
+            let id = id.0.to_string();
+            if let Some(epoch) = last.epoch {
+                file.applied_epoch.insert(id.clone(), epoch.0);
+            }
+            file.applied_txn.insert(id, last.txn_seq);
+        }
         let ids = table.topic_ids().iter();
         file.topic_ids = ids.map(|(topic, id)| (topic.to_string(), *id)).collect();
         file.protocol_type = table.protocol_type().map(ToString::to_string);
@@ -236,6 +254,10 @@ impl GroupOffsetsFile {
     /// The table, and what is to be written back beside it. What an older file does not date is
     /// dated `now_ms`, ms since the Unix epoch: it expires later, never earlier.
     pub fn into_table(self, now_ms: i64) -> (OffsetTable, Kept) {
+        let ids = self.applied_txn.keys();
+        let applied: Vec<(String, Applied)> = ids
+            .filter_map(|id| Some((id.clone(), self.applied(id, now_ms)?)))
+            .collect();
         let mut parts = TableParts {
             deleted: self.deleted,
             next_seq: self.seq.unwrap_or(0),
@@ -264,15 +286,10 @@ impl GroupOffsetsFile {
             let id = ProducerId(entry.producer_id);
             parts.staged.insert(id, staged_txn(entry, &mut names));
         }
-        for (id, txn_seq) in &self.applied_txn {
-            let touched_ms = now_ms;
-            let applied = Applied {
-                txn_seq: *txn_seq,
-                touched_ms,
-            };
+        for (id, applied) in applied {
             parts
                 .applied
-                .extend(producer_id(id).map(|id| (id, applied)));
+                .extend(producer_id(&id).map(|id| (id, applied)));
         }
         let ids = self.topic_ids.into_iter();
         parts.topic_ids = ids.map(|(topic, id)| (names.get(&topic), id)).collect();

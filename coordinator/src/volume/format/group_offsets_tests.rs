@@ -10,7 +10,7 @@ const SAMPLE: &str = concat!(
     r#""group":"g1","seq":12,"offsetSeq":{"in/0":9,"in/3":10},"#,
     r#""staged":[{"producerId":1099511627779,"producerEpoch":4,"transactionalId":"tx-1","#,
     r#""txnSeq":3,"offsets":{"in/0":{"offset":50,"metadata":"m","leaderEpoch":2,"seq":11}}}],"#,
-    r#""appliedTxn":{"1099511627779":2},"#,
+    r#""appliedTxn":{"1099511627779":2},"appliedEpoch":{"1099511627779":3},"#,
     r#""topicIds":{"in":"12345678-9abc-4def-8123-456789abcdef"},"#,
     r#""protocolType":"consumer","emptySinceMs":1790000000000}"#
 );
@@ -97,7 +97,11 @@ fn contradictions_are_damage() {
         sample(r#""seq":12"#, r#""seq":11"#),
         sample(r#""in/3":10}"#, r#""in/3":12}"#),
         sample(r#""producerEpoch":4"#, r#""producerEpoch":-4"#),
-        sample(r#""1099511627779":2"#, r#""1099511627779":3"#),
+        sample(r#"{"1099511627779":2}"#, r#"{"1099511627779":3}"#)
+            .replace(r#"{"1099511627779":3},"t"#, r#"{"1099511627779":4},"t"#),
+        // Without the epoch the number alone says it.
+        sample(r#"{"1099511627779":2}"#, r#"{"1099511627779":3}"#)
+            .replace(r#""appliedEpoch":{"1099511627779":3},"#, ""),
         sample(r#"{"in/0":{"offset""#, r#"{"in":{"offset""#),
     ] {
         assert!(decode::<GroupOffsetsFile>(bad.as_bytes()).is_err(), "{bad}");

@@ -4,7 +4,8 @@ use clap::Args;
 use kafka_protocol::messages::describe_transactions_response::TransactionState;
 use kafka_protocol::messages::{
     DescribeTransactionsRequest, DescribeTransactionsResponse, InitProducerIdRequest,
-    InitProducerIdResponse, ListTransactionsRequest, ProducerId, TransactionalId,
+    InitProducerIdResponse, ListTransactionsRequest, ListTransactionsResponse, ProducerId,
+    TransactionalId,
 };
 use serde::Serialize;
 
@@ -15,6 +16,10 @@ use super::or_none;
 
 /// TRANSACTIONAL_ID_NOT_FOUND.
 const NOT_FOUND: i16 = 105;
+/// INVALID_TRANSACTION_TIMEOUT.
+const INVALID_TIMEOUT: i16 = 50;
+/// A timeout, in milliseconds, that every broker allows.
+const TIMEOUT_ALLOWED_MS: i32 = 1_000;
 
 /// Arguments of `fencepost txn list`.
 #[derive(Debug, Clone, Args)]
@@ -82,8 +87,9 @@ async fn list(
     let mut rows = Vec::new();
     for (coordinator, address) in client.brokers().await? {
         let mut unsupported = None;
+        let of_answer = |answer: &ListTransactionsResponse| answer.error_code;
         let answer = client
-            .call(Some(&address), |version| {
+            .call_loaded(&address, of_answer, |version| {
                 let producers = producers.iter().map(|id| ProducerId(*id));
                 let mut request = ListTransactionsRequest::default()
                     .with_producer_id_filters(producers.collect());
@@ -266,24 +272,15 @@ impl Row for Terminated {
 impl ForceTerminate {
     /// Begins a session of the id that nobody has, as Kafka's tool does. It would make an id that
     /// is not there, so that is looked for first; and its timeout becomes that of the id, so the
-    /// id's own is given.
+    /// id's own is given, unless the broker allows no such timeout any more.
     pub(super) async fn run(self, client: &mut Client) -> Result<Vec<Terminated>, Failure> {
         let id = &self.transactional_id;
         let state = describe(client, id).await?;
         check(state.error_code, || format!("transactional id {id}"))?;
-        let answer = client
-            .call_coordinator(
-                Key::Transaction(id),
-                |_| {
-                    InitProducerIdRequest::default()
-                        .with_transactional_id(Some(TransactionalId(text(id))))
-                        .with_transaction_timeout_ms(state.transaction_timeout_ms)
-                        .with_producer_id(ProducerId(-1))
-                        .with_producer_epoch(-1)
-                },
-                |answer: &InitProducerIdResponse| answer.error_code,
-            )
-            .await?;
+        let mut answer = begin(client, id, state.transaction_timeout_ms).await?;
+        if answer.error_code == INVALID_TIMEOUT {
+            answer = begin(client, id, TIMEOUT_ALLOWED_MS).await?;
+        }
         check(answer.error_code, || format!("transactional id {id}"))?;
         Ok(vec![Terminated {
             transactional_id: id.clone(),
@@ -291,4 +288,25 @@ impl ForceTerminate {
             producer_epoch: answer.producer_epoch,
         }])
     }
+}
+
+/// Begins a session of an id that no client claims.
+async fn begin(
+    client: &mut Client,
+    id: &str,
+    timeout_ms: i32,
+) -> Result<InitProducerIdResponse, Failure> {
+    client
+        .call_coordinator(
+            Key::Transaction(id),
+            |_| {
+                InitProducerIdRequest::default()
+                    .with_transactional_id(Some(TransactionalId(text(id))))
+                    .with_transaction_timeout_ms(timeout_ms)
+                    .with_producer_id(ProducerId(-1))
+                    .with_producer_epoch(-1)
+            },
+            |answer: &InitProducerIdResponse| answer.error_code,
+        )
+        .await
 }

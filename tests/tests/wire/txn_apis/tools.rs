@@ -3,12 +3,22 @@
 
 use std::process::Output;
 
-use kafka_protocol::messages::{ListTransactionsRequest, ProducerId};
+use bytes::BytesMut;
+use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::list_transactions_response::TransactionState;
+use kafka_protocol::messages::metadata_response::MetadataResponseBroker;
+use kafka_protocol::messages::{
+    ApiVersionsResponse, ListTransactionsRequest, ListTransactionsResponse, MetadataResponse,
+    ProducerId, ResponseHeader,
+};
+use kafka_protocol::protocol::{Encodable, HeaderVersion};
 use tests::raw::{RawClient, ops};
 use tests::txn_tools::{Line, TRANSACTIONS, kafkas_lines, rows_of, run_ours};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
-use super::{Session, add, await_state, begin, connect, describe};
-use crate::kit::{P, Target, codes, on_kafka, produce_request};
+use super::{Session, add, await_state, begin, connect, describe, id_of, init_by, init_request};
+use crate::kit::{P, Target, codes, on_kafka, produce_request, text};
 use crate::tools::tool;
 
 /// The table that Kafka's tool prints.
@@ -67,7 +77,7 @@ async fn produce(client: &mut RawClient, id: &str, topic: &str, (pid, epoch): Se
     let mut spec = P(pid, epoch, 0, 3).spec();
     spec.attributes = 0x10;
     let mut request = produce_request(topic, &[(0, Some(spec.build()))]);
-    request.transactional_id = Some(super::id_of(id));
+    request.transactional_id = Some(id_of(id));
     codes(&client.call(&request, 9).await.unwrap())[0]
 }
 
@@ -170,6 +180,102 @@ async fn t67_ids_are_terminated_by_either() {
     let (code, said) = refusal(&target, "force-terminate --transactional-id t67-none").await;
     assert_eq!(code, 1, "{said}");
     assert_eq!(describe(&mut client, "t67-none").await.error_code, 105);
+}
+
+/// The frame of an answer.
+fn framed<R: Encodable + HeaderVersion>(correlation_id: i32, v: i16, answer: &R) -> Vec<u8> {
+    let mut body = BytesMut::new();
+    let header = ResponseHeader::default().with_correlation_id(correlation_id);
+    header.encode(&mut body, R::header_version(v)).unwrap();
+    answer.encode(&mut body, v).unwrap();
+    let len = i32::try_from(body.len()).unwrap();
+    [&len.to_be_bytes(), &body[..]].concat()
+}
+
+/// A broker that knows three APIs, and answers the first ListTransactions with 14.
+async fn loading_broker(listener: TcpListener) {
+    let port = i32::from(listener.local_addr().unwrap().port());
+    let mut asked = 0;
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        while let Ok(len) = stream.read_i32().await {
+            let mut frame = vec![0; usize::try_from(len).unwrap()];
+            stream.read_exact(&mut frame).await.unwrap();
+            let number = |at: usize| i16::from_be_bytes([frame[at], frame[at + 1]]);
+            let (api, v) = (number(0), number(2));
+            let correlation = i32::from_be_bytes(frame[4..8].try_into().unwrap());
+            let answer = match api {
+                18 => {
+                    let known = [(3, 1), (18, 3), (66, 0)].map(|(key, max)| {
+                        ApiVersion::default()
+                            .with_api_key(key)
+                            .with_max_version(max)
+                    });
+                    let answer = ApiVersionsResponse::default().with_api_keys(known.into());
+                    framed(correlation, v, &answer)
+                }
+                3 => {
+                    let own = MetadataResponseBroker::default()
+                        .with_host(text("127.0.0.1"))
+                        .with_port(port);
+                    let answer = MetadataResponse::default().with_brokers(vec![own]);
+                    framed(correlation, v, &answer)
+                }
+                _ => {
+                    asked += 1;
+                    let listed = TransactionState::default().with_transactional_id(id_of("tx"));
+                    let answer = match asked {
+                        1 => ListTransactionsResponse::default().with_error_code(14),
+                        _ => ListTransactionsResponse::default()
+                            .with_transaction_states(vec![listed]),
+                    };
+                    framed(correlation, v, &answer)
+                }
+            };
+            stream.write_all(&answer).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_list_waits_for_a_coordinator_that_is_loading() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let broker = tokio::spawn(loading_broker(listener));
+    let args = "list --timeout 60000 --format json";
+    let run = move || rows_of(args, &run_ours(&address, args).unwrap()).unwrap();
+    let rows = tokio::task::spawn_blocking(run).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0]["transactionalId"], "tx");
+    broker.abort();
+}
+
+#[tokio::test]
+async fn ids_are_terminated_whose_timeout_is_not_allowed_any_more() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    target.with_topic("tools-long", 1).await;
+    let mut client = connect(&target, "tools-long").await;
+    let request = init_request("tools-long", (-1, -1)).with_transaction_timeout_ms(600_000);
+    let (code, pid, epoch) = init_by(&mut client, &request, 4).await;
+    assert_eq!((code, epoch), (0, 0));
+    let of = [("tools-long", &[0][..])];
+    let added = add(&mut client, "tools-long", (pid, epoch), &of, 3).await;
+    assert_eq!(added, [0]);
+    target.gateway(|gateway, _| {
+        gateway.process().kill().unwrap();
+        let lowered = "transaction.max.timeout.ms=60000".to_owned();
+        gateway.options().overrides.push(lowered);
+        gateway.restart().unwrap();
+    });
+    let rows = ours(&target, "force-terminate --transactional-id tools-long").await;
+    assert_eq!(rows[0]["producerId"], pid.to_string());
+    let mut client = connect(&target, "tools-long").await;
+    let terminated = describe(&mut client, "tools-long").await;
+    assert_eq!(terminated.transaction_state.as_str(), "Empty");
+    assert_eq!(terminated.topics, []);
 }
 
 #[tokio::test]

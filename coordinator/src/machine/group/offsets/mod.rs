@@ -26,7 +26,7 @@ use uuid::Uuid;
 pub use retention::{Membership, Retention};
 pub use size::BYTES_MAX;
 pub use table::{Applied, Committed, NewOffset, OffsetTable, StagedOffset, StagedTxn, TableParts};
-pub use txn::{Decided, NewTxn, StageError};
+pub use txn::{Decided, NewTxn, StageError, TxnEnd, TxnNumber};
 
 /// Number of a prepared change within a book, from 1. It is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use store_adapter::ids::ProducerId;
 
-use super::table_tests::{new, txn};
+use super::table_tests::{end, new, txn};
 use super::*;
 
 type Key = (String, i32);
@@ -173,8 +172,8 @@ impl Life {
             Step::Decide(n, commit, current) => {
                 let last = self.txns[usize::from(n)];
                 let txn_seq = last + u64::from(current);
-                let id = ProducerId(n.into());
-                let decided = self.book.decide(id, txn_seq, commit, 0).unwrap();
+                let end = end(n.into(), 0, txn_seq, commit);
+                let decided = self.book.decide(end, 0).unwrap();
                 self.ahead.decide(n.into(), txn_seq, commit);
                 assert!(matches!(decided, Decided::With(_)));
             }

@@ -13,8 +13,8 @@ pub(super) const DECIDED_BYTES_MAX: usize = BYTES_MAX + BYTES_MAX / 4;
 const ENTRY: usize = 192;
 /// The braces and field names of a file without entries.
 pub(super) const EMPTY: usize = 512;
-/// One entry of `appliedTxn`.
-pub(super) const APPLIED: usize = 48;
+/// One entry of `appliedTxn`, and one of `appliedEpoch`.
+pub(super) const APPLIED: usize = 80;
 
 /// Bytes of a JSON string without its quotes, as it is written.
 fn text(text: &str) -> usize {

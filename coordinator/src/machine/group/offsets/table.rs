@@ -7,6 +7,7 @@ use store_adapter::ids::{ProducerEpoch, ProducerId};
 use uuid::Uuid;
 
 use super::size;
+use super::txn::TxnNumber;
 
 /// A committed offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,13 +52,33 @@ pub struct StagedTxn {
     pub offsets: BTreeMap<Arc<str>, BTreeMap<i32, StagedOffset>>,
 }
 
+impl StagedTxn {
+    pub(super) fn number(&self) -> TxnNumber {
+        TxnNumber {
+            epoch: self.producer_epoch,
+            txn_seq: self.txn_seq,
+        }
+    }
+}
+
 /// The last decided transaction of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
+    /// Epoch of its records; `None` on older volumes, where its number alone says what is decided.
+    pub epoch: Option<ProducerEpoch>,
     /// Number of the transaction.
     pub txn_seq: u64,
     /// When it was decided or, after a restart, read: ms since the Unix epoch.
     pub touched_ms: i64,
+}
+
+impl Applied {
+    /// Whether a transaction is decided: it is this one, or an earlier one.
+    pub fn covers(&self, number: TxnNumber) -> bool {
+        let txn_seq = self.txn_seq;
+        let of = |epoch| TxnNumber { epoch, txn_seq } >= number;
+        self.epoch.map_or(txn_seq >= number.txn_seq, of)
+    }
 }
 
 /// One offset to be committed or staged.

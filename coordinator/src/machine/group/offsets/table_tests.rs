@@ -37,6 +37,17 @@ pub(super) fn txn(producer: i64, epoch: i16, txn_seq: u64) -> NewTxn {
     }
 }
 
+pub(super) fn end(producer: i64, epoch: i16, txn_seq: u64, commit: bool) -> TxnEnd {
+    TxnEnd {
+        producer_id: ProducerId(producer),
+        number: TxnNumber {
+            epoch: ProducerEpoch(epoch),
+            txn_seq,
+        },
+        commit,
+    }
+}
+
 fn all(_: &str, _: Option<Uuid>) -> bool {
     true
 }
@@ -131,14 +142,14 @@ fn staged_offsets_are_unstable_and_win_only_over_earlier_commits() {
     assert_eq!(committed(&book, "t", 0, false), Some(5));
     // Later than what is staged of partition 0.
     book.commit(vec![new("t", 0, 9)], &facts(9)).unwrap();
-    let decided = book.decide(ProducerId(7), 1, true, 20).unwrap();
+    let decided = book.decide(end(7, 0, 1, true), 20).unwrap();
     write(&mut book);
     assert_eq!(committed(&book, "t", 0, true), Some(9));
     assert_eq!(committed(&book, "t", 1, true), Some(8));
     // A repeat changes nothing, also after another commit.
     book.commit(vec![new("t", 1, 2)], &facts(9)).unwrap();
     write(&mut book);
-    let again = book.decide(ProducerId(7), 1, true, 20).unwrap();
+    let again = book.decide(end(7, 0, 1, true), 20).unwrap();
     assert!(matches!(
         (decided, again),
         (Decided::With(_), Decided::With(_))
@@ -151,11 +162,11 @@ fn staged_offsets_are_unstable_and_win_only_over_earlier_commits() {
     let earlier = stage(&mut book, 1, 3, 3);
     assert_eq!(earlier, Err(StageError::EarlierOpen));
     assert_eq!(
-        book.decide(ProducerId(7), 3, true, 20),
+        book.decide(end(7, 0, 3, true), 20),
         Ok(Decided::EarlierOpen)
     );
     // An abort drops.
-    book.decide(ProducerId(7), 2, false, 20).unwrap();
+    book.decide(end(7, 0, 2, false), 20).unwrap();
     write(&mut book);
     assert_eq!(committed(&book, "t", 1, true), Some(2));
 }
@@ -166,6 +177,52 @@ fn a_later_epoch_of_the_producer_fences_what_is_staged() {
     book.stage(&txn(7, 4, 1), vec![new("t", 0, 1)], &NOBODY)
         .unwrap();
     let old = book.stage(&txn(7, 3, 1), vec![new("t", 0, 2)], &NOBODY);
+    assert_eq!(old, Err(StageError::StaleEpoch));
+}
+
+/// The slot of a transactional id is repaired from an older file: its epoch is raised, from 5 to 9,
+/// and its number may be, or is counted again.
+#[test]
+fn what_was_staged_before_a_repair_is_dropped_by_what_comes_later() {
+    let before = || {
+        let mut book = OffsetBook::default();
+        book.decide(end(7, 5, 10, true), 20).unwrap();
+        book.stage(&txn(7, 5, 11), vec![new("t", 0, 100)], &NOBODY)
+            .unwrap();
+        write(&mut book);
+        book
+    };
+    // To the number of the old one, to a lower and to a higher one.
+    for number in [11, 8, 21] {
+        let mut book = before();
+        book.stage(&txn(7, 9, number), vec![new("t", 1, 5)], &NOBODY)
+            .unwrap();
+        write(&mut book);
+        assert_eq!(committed(&book, "t", 0, true), None, "{number}");
+        assert_eq!(committed(&book, "t", 1, true), Some(-88), "{number}");
+        book.decide(end(7, 9, number, true), 20).unwrap();
+        write(&mut book);
+        assert_eq!(committed(&book, "t", 0, true), None, "{number}");
+        assert_eq!(committed(&book, "t", 1, true), Some(5), "{number}");
+        // What comes late of before.
+        let late = book.stage(&txn(7, 5, 11), vec![new("t", 0, 100)], &NOBODY);
+        assert_eq!(late, Err(StageError::Decided), "{number}");
+        let next = book.stage(&txn(7, 10, number + 1), vec![new("t", 0, 6)], &NOBODY);
+        assert!(next.is_ok(), "{number}");
+    }
+    // One that has the group, and stages nothing.
+    for number in [11, 8, 21] {
+        let mut book = before();
+        let decided = book.decide(end(7, 9, number, true), 20);
+        assert!(matches!(decided, Ok(Decided::With(_))), "{number}");
+        write(&mut book);
+        assert_eq!(committed(&book, "t", 0, true), None, "{number}");
+        assert!(book.durable().topic_ids().is_empty());
+    }
+    let mut book = before();
+    book.stage(&txn(7, 9, 8), vec![new("t", 1, 5)], &NOBODY)
+        .unwrap();
+    let old = book.stage(&txn(7, 5, 11), vec![new("t", 0, 100)], &NOBODY);
     assert_eq!(old, Err(StageError::StaleEpoch));
 }
 
@@ -211,7 +268,7 @@ fn deleting_takes_staged_offsets_along() {
     book.delete(&[("t".into(), 0), ("x".into(), 0)]).unwrap();
     book.purge(|topic, known| topic == "u" && known == Some(id(1)))
         .unwrap();
-    book.decide(ProducerId(7), 1, true, 20).unwrap();
+    book.decide(end(7, 0, 1, true), 20).unwrap();
     write(&mut book);
     assert_eq!(committed(&book, "t", 0, false), None);
     assert_eq!(committed(&book, "u", 0, false), None);
@@ -258,7 +315,7 @@ fn expiry_follows_the_group() {
     book.stage(&txn(7, 0, 1), vec![new("t", 0, 6)], &NOBODY)
         .unwrap();
     assert_eq!(keys(&book, 9000, simple), ["u"]);
-    book.decide(ProducerId(7), 1, false, 9000).unwrap();
+    book.decide(end(7, 0, 1, false), 9000).unwrap();
     // With the last offset of a group without members the group goes.
     assert!(book.expire(9000, 100, simple).unwrap().is_some());
     write(&mut book);
@@ -404,7 +461,7 @@ fn what_was_staged_fits_when_it_is_committed() {
         }
         // With something staged, and with nothing.
         for commit in [true, false] {
-            let decided = full.clone().decide(ProducerId(7), 1, commit, 9);
+            let decided = full.clone().decide(end(7, 0, 1, commit), 9);
             assert!(decided.is_ok(), "{filling} {commit}: {decided:?}");
         }
     }
@@ -426,7 +483,7 @@ fn a_decision_is_remembered_by_a_group_that_is_not_there() {
     for mut book in [OffsetBook::default(), deleted, staged] {
         write(&mut book);
         assert!(book.is_blank() && !book.remembers());
-        book.decide(ProducerId(7), 1, false, 100).unwrap();
+        book.decide(end(7, 0, 1, false), 100).unwrap();
         write(&mut book);
         // There is still no group to be seen.
         assert!(book.is_blank() && book.remembers());

@@ -24,6 +24,44 @@ pub struct NewTxn {
     pub txn_seq: u64,
 }
 
+impl NewTxn {
+    fn number(&self) -> TxnNumber {
+        TxnNumber {
+            epoch: self.producer_epoch,
+            txn_seq: self.txn_seq,
+        }
+    }
+}
+
+/// Which transaction of a producer. Of two the one with the higher epoch is the later: numbers grow
+/// within an epoch, but a slot that was repaired from an older file counts some again, and then
+/// under epochs that are higher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TxnNumber {
+    /// The epoch of its records.
+    pub epoch: ProducerEpoch,
+    /// Its number within the transactional id.
+    pub txn_seq: u64,
+}
+
+impl TxnNumber {
+    /// Whether it comes before another of the same epoch, and so must be decided first.
+    fn precedes(self, other: Self) -> bool {
+        self.epoch == other.epoch && self < other
+    }
+}
+
+/// The decision on a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TxnEnd {
+    /// Its producer.
+    pub producer_id: ProducerId,
+    /// Which of its transactions.
+    pub number: TxnNumber,
+    /// COMMIT, or ABORT.
+    pub commit: bool,
+}
+
 /// Why offsets were not staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
@@ -39,6 +77,9 @@ pub enum StageError {
     /// The producer's transaction before is not decided here yet; retriable.
     #[error("an earlier transaction of the producer is not decided yet")]
     EarlierOpen,
+    /// A topic was deleted while the request waited: nothing is staged.
+    #[error("a topic was deleted meanwhile")]
+    TopicGone,
 }
 
 /// What became of a decision.
@@ -51,28 +92,25 @@ pub enum Decided {
 }
 
 impl OffsetBook {
-    /// Prepares offsets of an open transaction.
+    /// Prepares offsets of an open transaction. What is staged of a lower epoch is dropped: nothing
+    /// begins before the decision on the transaction before is durable, so it is of one that the
+    /// coordinator knows nothing of any more, its slot having been repaired.
     pub fn stage(
         &mut self,
         txn: &NewTxn,
         offsets: Vec<NewOffset>,
         membership: &Membership,
     ) -> Result<Change, StageError> {
-        let id = txn.producer_id;
-        if self
-            .ahead
-            .applied
-            .get(&id)
-            .is_some_and(|last| last.txn_seq >= txn.txn_seq)
-        {
+        let (id, number) = (txn.producer_id, txn.number());
+        if self.has_applied(id, number) {
             return Err(StageError::Decided);
         }
-        match self.ahead.staged.get(&id) {
-            Some(open) if open.txn_seq < txn.txn_seq => return Err(StageError::EarlierOpen),
-            Some(open) if open.txn_seq > txn.txn_seq => return Err(StageError::Decided),
-            Some(open) if open.producer_epoch > txn.producer_epoch => {
-                return Err(StageError::StaleEpoch);
+        match self.ahead.staged.get(&id).map(StagedTxn::number) {
+            Some(open) if open > number && open.txn_seq > number.txn_seq => {
+                return Err(StageError::Decided);
             }
+            Some(open) if open > number => return Err(StageError::StaleEpoch),
+            Some(open) if open.precedes(number) => return Err(StageError::EarlierOpen),
             _ => {}
         }
         if offsets.is_empty() {
@@ -87,52 +125,40 @@ impl OffsetBook {
         Ok(change?)
     }
 
-    /// Prepares the end of a transaction: its staged offsets become committed, or are dropped.
-    /// A transaction that is decided already changes nothing. One that has staged nothing is
-    /// remembered, also by a group that is deleted or never was: what it stages comes too late.
-    pub fn decide(
-        &mut self,
-        id: ProducerId,
-        txn_seq: u64,
-        commit: bool,
-        now_ms: i64,
-    ) -> Result<Decided, PrepareError> {
-        if self
-            .ahead
-            .applied
-            .get(&id)
-            .is_some_and(|last| last.txn_seq >= txn_seq)
-        {
+    /// Prepares the end of a transaction: its staged offsets become committed, or are dropped, as
+    /// are those of a lower epoch. A transaction that is decided already changes nothing. One that
+    /// has staged nothing is remembered, also by a group that is deleted or never was: what it
+    /// stages comes too late.
+    pub fn decide(&mut self, end: TxnEnd, now_ms: i64) -> Result<Decided, PrepareError> {
+        let (id, number) = (end.producer_id, end.number);
+        if self.has_applied(id, number) {
             return self.unchanged().map(Decided::With);
         }
-        if self
-            .ahead
-            .staged
-            .get(&id)
-            .is_some_and(|open| open.txn_seq < txn_seq)
-        {
+        let open = self.ahead.staged.get(&id).map(StagedTxn::number);
+        if open.is_some_and(|open| open.precedes(number)) {
             return Ok(Decided::EarlierOpen);
         }
         let change = self.change_within(size::DECIDED_BYTES_MAX, |table| {
             table.deleted = false;
-            let here = table
-                .staged
-                .get(&id)
-                .is_some_and(|open| open.txn_seq == txn_seq);
-            if let Some(open) = here.then(|| table.take_staged(id)).flatten() {
-                end(table, open, commit, now_ms);
+            let ended = open.filter(|open| *open <= number);
+            if let Some(open) = ended.and_then(|_| table.take_staged(id)) {
+                let commit = end.commit && open.number() == number;
+                finish(table, open, commit, now_ms);
             }
-            let touched_ms = now_ms;
-            table.set_applied(
-                id,
-                Applied {
-                    txn_seq,
-                    touched_ms,
-                },
-            );
+            let applied = Applied {
+                epoch: Some(number.epoch),
+                txn_seq: number.txn_seq,
+                touched_ms: now_ms,
+            };
+            table.set_applied(id, applied);
             Ok(())
         });
         change.map(Decided::With)
+    }
+
+    fn has_applied(&self, id: ProducerId, number: TxnNumber) -> bool {
+        let last = self.ahead.applied.get(&id);
+        last.is_some_and(|last| last.covers(number))
     }
 
     /// Prepares that decisions are forgotten that are older than a producer id lives. `None`: there
@@ -169,8 +195,14 @@ fn stage_in(table: &mut OffsetTable, txn: &NewTxn, offsets: Vec<NewOffset>) {
         table.bind(&new.topic, new.topic_id);
     }
     let before = table.take_staged(txn.producer_id);
-    let mut staged: BTreeMap<_, BTreeMap<i32, StagedOffset>> =
-        before.map(|open| open.offsets).unwrap_or_default();
+    let (before, orphan) = match before {
+        Some(open) if open.number() == txn.number() => (open.offsets, BTreeMap::new()),
+        before => (
+            BTreeMap::new(),
+            before.map(|open| open.offsets).unwrap_or_default(),
+        ),
+    };
+    let mut staged: BTreeMap<_, BTreeMap<i32, StagedOffset>> = before;
     for new in offsets {
         let offset = StagedOffset {
             offset: new.offset,
@@ -190,9 +222,12 @@ fn stage_in(table: &mut OffsetTable, txn: &NewTxn, offsets: Vec<NewOffset>) {
         offsets: staged,
     };
     table.put_staged(txn.producer_id, open);
+    for topic in orphan.keys() {
+        table.forget_unused(topic);
+    }
 }
 
-fn end(table: &mut OffsetTable, open: StagedTxn, commit: bool, now_ms: i64) {
+fn finish(table: &mut OffsetTable, open: StagedTxn, commit: bool, now_ms: i64) {
     for (topic, partitions) in open.offsets {
         for (partition, staged) in partitions {
             let committed = table.get(&topic, partition).and_then(|known| known.seq);

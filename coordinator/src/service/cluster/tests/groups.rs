@@ -14,10 +14,11 @@ use super::world::{Group, How, Interrupt, Site, World, host};
 use super::{create, delete};
 use crate::machine::group::GroupError;
 use crate::machine::group::classic::Caller;
-use crate::machine::group::offsets::{NewOffset, NewTxn, StageError};
+use crate::machine::group::offsets::{NewOffset, NewTxn, StageError, TxnEnd, TxnNumber};
 use crate::service::groups::{
     FetchedOffset, GroupConfig, GroupFiles, Groups, OffsetCommit, Offsets, Pending, TopicPartitions,
 };
+use crate::service::txns::GroupDecisions;
 use crate::volume::format::{GroupOffsetsFile, decode};
 use crate::volume::layout::Place;
 
@@ -414,6 +415,69 @@ fn a_damaged_file_stops_its_group_alone() {
     assert_eq!(second.fetch("bad"), [(0, 4)].into());
 }
 
+/// The decision on a transaction of producer 7, epoch 0.
+fn ended(txn_seq: u64, commit: bool) -> TxnEnd {
+    TxnEnd {
+        producer_id: ProducerId(7),
+        number: TxnNumber {
+            epoch: ProducerEpoch(0),
+            txn_seq,
+        },
+        commit,
+    }
+}
+
+#[test]
+fn a_group_that_can_not_be_decided_holds_no_other_up() {
+    let site = site(14);
+    let first = Running::start(&site, 1);
+    for group in ["bad", "good"] {
+        assert_eq!(stage(&first, group, 1), Ok(()));
+    }
+    site.world.kill(1);
+    site.put(&path("bad"), b"{");
+    let second = Running::start(&site, 2);
+    let stable = |running: &Running| {
+        let asked = [TopicPartitions {
+            topic: "a".into(),
+            partitions: vec![0],
+        }];
+        let fetched = running.offsets.fetch("good", Some(&asked), true).unwrap();
+        let partitions = fetched.iter().flat_map(|topic| &topic.partitions);
+        partitions
+            .map(|(_, offset)| offset.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(stable(&second), [FetchedOffset::Unstable]);
+    let offsets = second.offsets.clone();
+    let groups = ["bad".into(), "good".into()].into();
+    let decided = async move { GroupDecisions::decide(&offsets, groups, ended(1, true)).await };
+    assert!(site.world.run(decided).unwrap().is_err());
+    assert_eq!(second.fetch("good"), [(0, 5)].into());
+    assert_ne!(stable(&second), [FetchedOffset::Unstable]);
+}
+
+/// A name is not an identity: what was sent for the topic that had it before comes too late.
+#[test]
+fn an_offset_that_waited_for_its_transaction_does_not_drop_those_of_a_new_topic() {
+    let site = site(15);
+    let running = Running::start(&site, 1);
+    let late = staged(&running, 1);
+    let topic = running.node.view().topics.get("a").unwrap().id;
+    delete(&site.world, &running.node, topic).unwrap();
+    let refused = running
+        .offsets
+        .stage("g", SIMPLE, -1, &late.0, vec![late.1.clone()]);
+    assert_eq!(refused.unwrap().err(), Some(StageError::TopicGone));
+    create(&site.world, &running.node, "a").unwrap();
+    assert_eq!(running.commit("g", 0, 7), Some(Ok(())));
+    let refused = running
+        .offsets
+        .stage("g", SIMPLE, -1, &late.0, vec![late.1]);
+    assert_eq!(refused.unwrap().err(), Some(StageError::TopicGone));
+    assert_eq!(running.fetch("g"), [(0, 7)].into());
+}
+
 #[test]
 fn a_damaged_file_under_a_hashed_name_stops_its_group_alone() {
     let site = site(13);
@@ -650,15 +714,13 @@ fn a_group_whose_offsets_expired_is_gone() {
 
 /// Ends a transaction of producer 7 for a group, durably.
 fn decide(running: &Running, group: &str, txn_seq: u64, commit: bool) {
-    let decided = running
-        .offsets
-        .decide(group, ProducerId(7), txn_seq, commit);
+    let decided = running.offsets.decide(group, ended(txn_seq, commit));
     let pending = decided.unwrap().expect("nothing earlier is open");
     assert_eq!(running.world.run(pending.durable()), Some(Ok(())));
 }
 
-/// What becomes of an offset that is staged for a transaction of producer 7, once it is durable.
-fn stage(running: &Running, group: &str, txn_seq: u64) -> Result<(), StageError> {
+/// An offset of a transaction of producer 7.
+fn staged(running: &Running, txn_seq: u64) -> (NewTxn, NewOffset) {
     let view = running.node.view();
     let txn = NewTxn {
         producer_id: ProducerId(7),
@@ -674,6 +736,12 @@ fn stage(running: &Running, group: &str, txn_seq: u64) -> Result<(), StageError>
         leader_epoch: None,
         metadata: "".into(),
     };
+    (txn, new)
+}
+
+/// What becomes of an offset that is staged for a transaction of producer 7, once it is durable.
+fn stage(running: &Running, group: &str, txn_seq: u64) -> Result<(), StageError> {
+    let (txn, new) = staged(running, txn_seq);
     let staged = running.offsets.stage(group, SIMPLE, -1, &txn, vec![new]);
     let pending = staged.unwrap()?;
     assert_eq!(running.world.run(pending.durable()), Some(Ok(())));

@@ -194,6 +194,35 @@ fn tombstones_are_kept_for_seven_days() {
     assert!(site.start(3).damage().is_empty());
 }
 
+/// What is decided of its transactions is carried out behind the start that removes the proof.
+#[test]
+fn a_tombstone_whose_time_is_over_is_a_proof_to_the_process_that_removes_it() {
+    let world = World::new(6);
+    let site = Site::new(&world);
+    let node = site.start(0);
+    let topic = create(&world, &node, "orders").unwrap();
+    delete(&world, &node, topic.id).unwrap();
+    // Nothing else has the old id.
+    let again = create(&world, &node, "orders").unwrap();
+    world
+        .run(async move { node.stop().await })
+        .unwrap()
+        .unwrap();
+    let path = Place::TopicDeleted(topic.id).path();
+    let tombstone = TopicTombstone {
+        topic_id: topic.id,
+        name: "orders".into(),
+        deleted_ms: site_ms(&world) - 8 * 86_400_000,
+        extra: Extra::new(),
+    };
+    let bytes = crate::volume::format::encode(&tombstone).unwrap();
+    site.put(&path, bytes.to_vec().leak());
+    let node = site.start(1);
+    assert!(!site.files().contains_key(path.as_str()));
+    let view = node.view();
+    assert!(view.topics.is_deleted(topic.id) && !view.topics.is_deleted(again.id));
+}
+
 fn site_ms(world: &World) -> i64 {
     world.env(0).clock.wall_ms()
 }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use store_adapter::ids::BrokerId;
 use store_adapter::volume::memory::{StepFault, StepOutcome};
+use uuid::Uuid;
 
 use super::txns::{Outside, Running, ids, path, session, site, slot_of};
 use super::world::{How, Interrupt, Site};
-use crate::machine::txn::{Added, Session, TxnError, TxnState};
+use crate::machine::txn::{AddClass, Added, Named, Session, TxnError, TxnState};
 use crate::service::txns::SlotState;
 use crate::volume::layout::Place;
 
@@ -124,4 +126,117 @@ fn what_a_slot_is_repaired_from_is_kept_and_damage_is_looked_at_less_and_less() 
     };
     assert_eq!(list(false), Ok(Vec::new()));
     assert_eq!(list(true), Err(TxnError::CoordinatorNotAvailable));
+}
+
+#[test]
+fn what_can_not_be_carried_out_in_one_place_holds_no_other_up() {
+    let site = site(24);
+    let outside = Arc::new(Outside::default());
+    let [id, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add_all(&id, begun, &[0, 1, 2]).unwrap().unwrap();
+    let (first, second) = (BrokerId(1), BrokerId(2));
+    *outside.led.lock() = [(0, first), (1, second)].into();
+    // Partition 2 is here.
+    outside.no_markers.store(true, Ordering::Relaxed);
+    *outside.shut.lock() = Some(first);
+    let told = running.end(&id, begun, true).unwrap();
+    assert_eq!(told, Err(TxnError::CoordinatorNotAvailable));
+    let queued = || -> Vec<BrokerId> {
+        let mut to: Vec<_> = outside.queued.lock().iter().map(|(to, _)| *to).collect();
+        to.dedup();
+        to
+    };
+    assert_eq!(queued(), [second]);
+    assert_eq!(running.state(&id).0, TxnState::PrepareCommit);
+    // Complete only when all of it is done.
+    outside.no_markers.store(false, Ordering::Relaxed);
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(running.state(&id).0, TxnState::PrepareCommit);
+    *outside.shut.lock() = None;
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(running.state(&id).0, TxnState::CompleteCommit);
+}
+
+fn named(topic: u128, partition: i32) -> Named {
+    Named {
+        topic: "a".into(),
+        topic_id: Some(Uuid::from_u128(topic)),
+        partition,
+    }
+}
+
+#[test]
+fn partitions_of_a_topic_that_is_gone_do_not_replace_those_of_the_new_one() {
+    let site = site(25);
+    let outside = Arc::new(Outside::default());
+    let [id, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    let add = |named: Named| {
+        let (txns, id) = (running.txns.clone(), id.clone());
+        let added = async move {
+            let class = AddClass::Implicit;
+            txns.add_partitions(&id, begun, &[named], class, None).await
+        };
+        site.world.run(added).unwrap()
+    };
+    assert_eq!(add(named(7, 0)), Ok(Added::InTxn(1)));
+    *outside.gone.lock() = Some(Uuid::from_u128(7));
+    assert_eq!(add(named(8, 0)), Ok(Added::InTxn(1)));
+    // It was sent before the topic went.
+    let missing = [("a".into(), [1].into())].into();
+    assert_eq!(add(named(7, 1)), Ok(Added::Missing(missing)));
+    let entry = running.txns.describe(&id).unwrap().unwrap();
+    assert_eq!(entry.topic_ids["a"], Uuid::from_u128(8));
+    assert_eq!(entry.partitions["a"], [0].into());
+}
+
+#[test]
+fn a_partition_that_is_in_the_transaction_is_verified_beside_a_write() {
+    let open = |seed, hook: Arc<Interrupt>| {
+        let site = site(seed);
+        let [id, ..] = ids();
+        let running = Running::try_start(&site, &Arc::default(), 1, hook).unwrap();
+        let begun = running.init(&id).unwrap().unwrap();
+        running.add(&id, begun).unwrap().unwrap();
+        (site, running, begun)
+    };
+    let counted = Interrupt::none();
+    open(26, counted.clone());
+    let hook = Interrupt::new(counted.steps(), How::Hold);
+    let (site, running, begun) = open(26, hook.clone());
+    let [id, ..] = ids();
+    // It hangs in the write of the slot.
+    assert_eq!(running.add_all(&id, begun, &[1]), None);
+    let verify = |partition: i32| {
+        let (txns, id) = (running.txns.clone(), id.clone());
+        let asked = [named(7, partition)];
+        let verified = async move { txns.verify_partitions(&id, begun, &asked).await };
+        let verified = site.world.run(verified).unwrap();
+        verified.map(|verified| verified.missing.is_empty())
+    };
+    assert_eq!(verify(0), Ok(true));
+    let (txns, of) = (running.txns.clone(), id.clone());
+    let group = async move { txns.verify_group(&of, begun, "g").await };
+    assert_eq!(site.world.run(group).unwrap(), Ok(Some(1)));
+    // Of what may come in nothing is said before it is known.
+    assert_eq!(verify(1), Err(TxnError::ConcurrentTransactions));
+    hook.release();
+    assert_eq!(verify(1), Ok(true));
+}
+
+#[test]
+fn what_is_complete_is_written_when_a_broker_stops() {
+    let site = site(27);
+    let outside = Arc::new(Outside::default());
+    let (first, _) = committed(&site, &outside, &Interrupt::none());
+    let [id, ..] = ids();
+    let txns = first.txns.clone();
+    let flushed = async move { txns.flushed(Duration::from_secs(30)).await };
+    site.world.run(flushed).unwrap();
+    site.world.kill(1);
+    let second = Running::start(&site, &outside, 2);
+    assert_eq!(second.state(&id).0, TxnState::CompleteCommit);
 }

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::super::ClusterNode;
 use super::world::{Group, How, Interrupt, Site, World, host};
+use crate::machine::group::offsets::TxnEnd;
 use crate::machine::txn::{
     AddClass, Added, Dispatch, EndReply, EndTxn, EntryName, Fence, Groups, Home, InitProducerId,
     Named, Session, Transition, TxnError, TxnState,
@@ -39,9 +40,13 @@ pub(super) struct Outside {
     markers: Mutex<Markers>,
     groups: Mutex<BTreeMap<(i64, u64), BTreeSet<bool>>>,
     pub(super) fences: Mutex<BTreeMap<i64, i16>>,
-    queued: Mutex<Vec<(BrokerId, MarkerQueueFile)>>,
+    pub(super) queued: Mutex<Vec<(BrokerId, MarkerQueueFile)>>,
     history: Mutex<Vec<(String, TxnState, TxnState, &'static str)>>,
-    no_markers: AtomicBool,
+    pub(super) no_markers: AtomicBool,
+    /// The queue of this broker takes nothing.
+    pub(super) shut: Mutex<Option<BrokerId>>,
+    /// The topic of this id is gone.
+    pub(super) gone: Mutex<Option<Uuid>>,
     pub(super) remote: AtomicBool,
     /// Partitions that are not here are led by the broker of this number, plus one.
     pub(super) moved: AtomicI64,
@@ -67,7 +72,10 @@ impl ProducerIdSource for Outside {
 }
 
 impl Homes for Outside {
-    fn partition(&self, _: &str, _: Option<Uuid>, number: i32) -> Home {
+    fn partition(&self, _: &str, topic: Option<Uuid>, number: i32) -> Home {
+        if topic.is_some() && *self.gone.lock() == topic {
+            return Home::Deleted;
+        }
         if let Some(leader) = self.led.lock().get(&number) {
             return Home::Broker(*leader);
         }
@@ -105,10 +113,10 @@ impl MarkerSink for Outside {
 }
 
 impl GroupDecisions for Outside {
-    fn decide(&self, _: Groups, producer: ProducerId, txn_seq: u64, commit: bool) -> Done<'_> {
+    fn decide(&self, _: Groups, end: TxnEnd) -> Done<'_> {
         let mut groups = self.groups.lock();
-        let decided = groups.entry((producer.0, txn_seq)).or_default();
-        decided.insert(commit);
+        let number = (end.producer_id.0, end.number.txn_seq);
+        groups.entry(number).or_default().insert(end.commit);
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -146,6 +154,10 @@ impl MarkerQueue for Outside {
         record_epoch: ProducerEpoch,
         entry: MarkerQueueFile,
     ) -> Done<'_> {
+        if *self.shut.lock() == Some(to) {
+            let error = PortError("its queue takes nothing".to_owned());
+            return Box::pin(std::future::ready(Err(error)));
+        }
         if let Some(queue) = self.queue.lock().clone() {
             return Box::pin(async move { queue.enqueue(to, record_epoch, entry).await });
         }
