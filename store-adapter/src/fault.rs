@@ -55,11 +55,13 @@ pub enum Fault {
     OwedNotShown,
     /// Compaction keeps what it should leave out, and leaves out the newest record of a key.
     NewestNotKept,
+    /// An administrator's marker is taken without asking the coordinators at other brokers.
+    OthersNotAsked,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 25] = [
+    pub const ALL: [Fault; 26] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -85,6 +87,7 @@ impl Fault {
         Fault::UnreadShown,
         Fault::OwedNotShown,
         Fault::NewestNotKept,
+        Fault::OthersNotAsked,
     ];
 }
 

@@ -226,4 +226,9 @@ mod planted {
     fn owed_not_shown() {
         is_found(Fault::OwedNotShown);
     }
+
+    #[test]
+    fn others_not_asked() {
+        is_found(Fault::OthersNotAsked);
+    }
 }

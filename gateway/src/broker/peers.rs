@@ -3,11 +3,14 @@
 //! A partition or group may be served by another broker than the one that coordinates the
 //! transactional id. What is asked of it is asked here first; who does not coordinate it says so.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use coordinator::machine::txn::{AddClass, Added, Client, Named, Session, TxnError, Verified};
-use coordinator::service::txns::Txns;
+use coordinator::service::txns::{Txns, Undecided};
+use store_adapter::fault::{Fault, planted};
+use store_adapter::ids::ProducerId;
 use store_adapter::runtime::BoxFuture;
 
 /// Coordinators at other brokers. A question that may not have been heard is answered with
@@ -35,6 +38,11 @@ pub trait Peers: Send + Sync + Debug + 'static {
         session: Session,
         group: &str,
     ) -> BoxFuture<'static, Result<Option<u64>, TxnError>>;
+    /// As [`Txns::undecided`], of every other broker.
+    fn undecided(
+        &self,
+        producers: &BTreeSet<ProducerId>,
+    ) -> BoxFuture<'static, Result<Undecided, TxnError>>;
     /// As [`Txns::add_groups`], by TxnOffsetCommit.
     fn add_groups(
         &self,
@@ -54,6 +62,13 @@ fn nobody<T: Send + 'static>() -> BoxFuture<'static, Result<T, TxnError>> {
 }
 
 impl Peers for NoPeers {
+    fn undecided(
+        &self,
+        _: &BTreeSet<ProducerId>,
+    ) -> BoxFuture<'static, Result<Undecided, TxnError>> {
+        Box::pin(std::future::ready(Ok(Undecided::default())))
+    }
+
     fn verify_partitions(
         &self,
         _: &str,
@@ -168,6 +183,30 @@ impl Coordinators {
             }
             answer => answer,
         }
+    }
+
+    /// What is undecided of these producers, wherever it was decided: by who coordinates the
+    /// transaction, which may be told to other brokers later.
+    ///
+    /// # Errors
+    /// As [`Txns::undecided`]; [`TxnError::CoordinatorNotAvailable`] where nobody answers for a
+    /// slot, which may have decided anything.
+    pub async fn undecided(&self, producers: &BTreeSet<ProducerId>) -> Result<Undecided, TxnError> {
+        let there = if planted(Fault::OthersNotAsked) {
+            Undecided {
+                slots: (0..self.here.slot_count()).collect(),
+                ..Undecided::default()
+            }
+        } else {
+            self.peers.undecided(producers).await?
+        };
+        // Last, so that nothing is decided here meanwhile.
+        let here = self.here.undecided(producers).await?;
+        let found = here.and(there);
+        if (0..self.here.slot_count()).any(|slot| !found.slots.contains(&slot)) {
+            return Err(TxnError::CoordinatorNotAvailable);
+        }
+        Ok(found)
     }
 
     /// The addition that TxnOffsetCommit implies.

@@ -127,7 +127,7 @@ pub(crate) async fn dispatch(
         }
         ApiRequest::EndTxn(request) => end_txn::handle(broker, context, &request),
         ApiRequest::WriteTxnMarkers(request) => {
-            write_txn_markers::handle(broker, context, &request)
+            write_txn_markers::handle(broker, context, *request)
         }
         ApiRequest::TxnOffsetCommit(request) => {
             txn_offset_commit::handle(broker, context, &request)

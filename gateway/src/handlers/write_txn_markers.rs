@@ -1,13 +1,15 @@
 //! WriteTxnMarkers (key 27), version 1: an administrator ends a transaction that hangs on a
 //! partition, whatever its coordinator knows.
 //!
-//! Refused with 51 while the coordinator has decided about that producer's records on that
-//! partition and has not finished: its own marker is on the way. From other hosts: 31.
+//! Refused with 51 while the coordinator, here or at another broker, has decided about that
+//! producer's records on that partition and has not finished: its own marker is on the way. With 15
+//! while one can't be asked. From other hosts: 31.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use coordinator::machine::txn::TopicPartitions;
+use coordinator::service::txns::Undecided;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::write_txn_markers_request::WritableTxnMarker;
 use kafka_protocol::messages::write_txn_markers_response::{
@@ -25,6 +27,9 @@ use crate::partition::{Marker, Ticket};
 /// A marker of one partition that was queued, or why not.
 type Queued = Result<Ticket, ResponseError>;
 
+/// Partitions on which a decision is still to be carried out, by producer.
+type Open = BTreeMap<ProducerId, TopicPartitions>;
+
 /// A topic's partitions.
 type OfTopic = (TopicName, Vec<(i32, Queued)>);
 
@@ -34,28 +39,49 @@ type Ordered = Vec<(kafka_protocol::messages::ProducerId, Vec<OfTopic>)>;
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    request: &WriteTxnMarkersRequest,
+    request: WriteTxnMarkersRequest,
 ) -> Staged<ApiResponse> {
     let allowed = txn_request::is_from_cluster(context);
-    // What the coordinator has not finished: one look, whatever is asked for.
-    let producers: BTreeSet<_> = request
-        .markers
-        .iter()
+    let broker = Arc::clone(broker);
+    Staged::Later(Box::pin(async move {
+        let known = if allowed {
+            look(&broker, &request).await
+        } else {
+            Err(ResponseError::ClusterAuthorizationFailed)
+        };
+        answer(order(&broker, &request, &known)).await
+    }))
+}
+
+/// What coordinators have not finished of the producers: one look, whatever is asked for.
+async fn look(broker: &Broker, request: &WriteTxnMarkersRequest) -> Result<Open, ResponseError> {
+    let producers = request.markers.iter();
+    let producers: BTreeSet<_> = producers
         .map(|marker| ProducerId(marker.producer_id.0))
         .collect();
-    let undecided = if allowed {
-        broker.txns().undecided(&producers).map_err(error_code::txn)
-    } else {
-        Ok(BTreeMap::new())
+    let found = broker.coordinators().undecided(&producers).await;
+    let mut found = found.map_err(error_code::txn)?;
+    // Again, behind which nothing is waited for: the marker of what is decided here from now on is
+    // queued behind that of this request.
+    found.ids.retain(|id| broker.txns().coordinates(id));
+    let here = broker.txns().undecided_of(&found.ids, &producers);
+    let again = Undecided {
+        partitions: here.map_err(error_code::txn)?,
+        ..Undecided::default()
     };
+    Ok(found.and(again).partitions)
+}
+
+/// Queues what can be.
+fn order(
+    broker: &Broker,
+    request: &WriteTxnMarkersRequest,
+    known: &Result<Open, ResponseError>,
+) -> Ordered {
     let one = |marker: &WritableTxnMarker| {
         let topics = marker.topics.iter().map(|topic| {
             let queue = |partition: &i32| {
-                let queued = if allowed {
-                    queue(broker, marker, &undecided, &topic.name, *partition)
-                } else {
-                    Err(ResponseError::ClusterAuthorizationFailed)
-                };
+                let queued = queue(broker, marker, known, &topic.name, *partition);
                 (*partition, queued)
             };
             let partitions = topic.partition_indexes.iter().map(queue);
@@ -63,18 +89,20 @@ pub(crate) fn handle(
         });
         (marker.producer_id, topics.collect())
     };
-    let ordered: Ordered = request.markers.iter().map(one).collect();
-    Staged::Later(Box::pin(answer(ordered)))
+    request.markers.iter().map(one).collect()
 }
 
 /// Queues a marker behind what the partition has queued.
 fn queue(
     broker: &Broker,
     asked: &WritableTxnMarker,
-    undecided: &Result<BTreeMap<ProducerId, TopicPartitions>, ResponseError>,
+    known: &Result<Open, ResponseError>,
     topic: &TopicName,
     partition: i32,
 ) -> Queued {
+    if let Err(ResponseError::ClusterAuthorizationFailed) = known {
+        return Err(ResponseError::ClusterAuthorizationFailed);
+    }
     let producer_id = ProducerId(asked.producer_id.0);
     if producer_id.0 < 0 || asked.producer_epoch < 0 {
         return Err(ResponseError::InvalidRequest);
@@ -84,8 +112,8 @@ fn queue(
         .partition(partition)
         .ok_or(ResponseError::UnknownTopicOrPartition)?
         .map_err(|error| error_code::unavailable_partition(&error))?;
-    let undecided = undecided.as_ref().map_err(|code| *code)?;
-    let of_producer = undecided.get(&producer_id);
+    let known = known.as_ref().map_err(|code| *code)?;
+    let of_producer = known.get(&producer_id);
     let of_topic = of_producer.and_then(|topics| topics.get(topic.as_str()));
     if of_topic.is_some_and(|partitions| partitions.contains(&partition)) {
         return Err(ResponseError::ConcurrentTransactions);

@@ -1,13 +1,14 @@
 //! What one broker asks of the coordinator at another one, cut at the decoded question: delayed,
 //! and lost, as everything in a network.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::machine::txn::{AddClass, Added, Client, Named, Session, TxnError, Verified};
-use coordinator::service::txns::Txns;
+use coordinator::service::txns::{Txns, Undecided};
 use gateway::broker::Peers;
-use store_adapter::ids::BrokerId;
+use store_adapter::ids::{BrokerId, ProducerId};
 use store_adapter::runtime::{BoxFuture, Env};
 use tokio::sync::oneshot;
 
@@ -90,6 +91,11 @@ impl Peers for OtherBroker {
     fn verify_group(&self, id: &str, session: Session, group: &str) -> Answer<Option<u64>> {
         let (id, group) = (id.to_owned(), group.to_owned());
         self.ask(move |txns| Box::pin(async move { txns.verify_group(&id, session, &group).await }))
+    }
+
+    fn undecided(&self, producers: &BTreeSet<ProducerId>) -> Answer<Undecided> {
+        let producers = producers.clone();
+        self.ask(move |txns| Box::pin(async move { txns.undecided(&producers).await }))
     }
 
     fn add_groups(

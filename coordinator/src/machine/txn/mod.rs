@@ -40,7 +40,7 @@ pub use entry::{
 pub use error::TxnError;
 pub use init::{InitProducerId, InitReply, Session, force_terminate, init_producer_id};
 pub use server::{abort, complete, expire, is_expired, is_overdue, time_out};
-pub use shown::{Outline, Shown, outline, producers, shown, undecided};
+pub use shown::{Outline, Shown, merge, outline, producers, shown, undecided};
 
 /// How long a request may wait for a transaction that is not finished, ms: clients come back only
 /// after 20 to 100 ms.

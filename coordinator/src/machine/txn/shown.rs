@@ -1,7 +1,5 @@
 //! A transactional id as people and tools are shown it.
 
-use std::collections::BTreeSet;
-
 use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{ProducerEpoch, ProducerId};
 
@@ -101,12 +99,13 @@ pub fn undecided(entry: &TxnEntry, pid: ProducerId) -> TopicPartitions {
 }
 
 /// The producers of whose records something may be undecided.
-pub fn producers(entry: &TxnEntry) -> BTreeSet<ProducerId> {
+pub fn producers(entry: &TxnEntry) -> impl Iterator<Item = ProducerId> {
     let owed = entry.owed.iter().map(|owed| owed.producer_id);
-    owed.chain([entry.pid]).collect()
+    owed.chain([entry.pid])
 }
 
-fn merge(partitions: &mut TopicPartitions, more: TopicPartitions) {
+/// Adds partitions to others.
+pub fn merge(partitions: &mut TopicPartitions, more: TopicPartitions) {
     for (topic, numbers) in more {
         partitions.entry(topic).or_default().extend(numbers);
     }
@@ -123,7 +122,7 @@ fn left(owed: &Owed) -> (TopicPartitions, Groups) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
     use store_adapter::ids::BrokerId;

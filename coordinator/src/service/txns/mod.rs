@@ -32,7 +32,7 @@ pub use self::ports::{
     ProducerIdSource, TxnPorts,
 };
 use self::slot::Slot;
-pub use self::visit::{SlotGap, SlotState};
+pub use self::visit::{SlotGap, SlotState, Undecided};
 pub use self::writers::TxnCounters;
 use self::writers::{WRITERS, WriteQueue, Writer};
 use crate::machine::txn::{

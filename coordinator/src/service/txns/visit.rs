@@ -30,6 +30,30 @@ pub struct SlotGap {
     pub state: SlotState,
 }
 
+/// What brokers say of the records of some producers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Undecided {
+    /// The partitions on which a decision is still to be carried out.
+    pub partitions: BTreeMap<ProducerId, TopicPartitions>,
+    /// The transactional ids that have the producers.
+    pub ids: Vec<Arc<str>>,
+    /// The slots that this was said of.
+    pub slots: BTreeSet<u32>,
+}
+
+impl Undecided {
+    /// With what others say.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        for (pid, partitions) in other.partitions {
+            txn::merge(self.partitions.entry(pid).or_default(), partitions);
+        }
+        self.ids.extend(other.ids);
+        self.slots.extend(other.slots);
+        self
+    }
+}
+
 impl Txns {
     /// The number of the slot of an id.
     pub fn slot_of(&self, id: &str) -> u32 {
@@ -101,26 +125,57 @@ impl Txns {
         Ok(listed)
     }
 
-    /// Of each of these producers, the partitions of its records on which a decision is still to
-    /// be carried out, as far as this broker coordinates it.
+    /// What is undecided of these producers, as far as this broker coordinates it. Others have
+    /// their turn between two slots.
     ///
     /// # Errors
     /// As [`Txns::list`] of a whole list: a slot that is damaged may have decided anything.
-    pub fn undecided(
+    pub async fn undecided(&self, wanted: &BTreeSet<ProducerId>) -> Result<Undecided, TxnError> {
+        let mut found = Undecided::default();
+        for number in 0..self.shared.count {
+            let ids = &mut found.ids;
+            let gap = self.visit_slot(number, &mut |id, entry| {
+                if txn::producers(entry).any(|pid| wanted.contains(&pid)) {
+                    ids.push(id.clone());
+                }
+            });
+            match gap {
+                None => drop(found.slots.insert(number)),
+                Some(gap) => refused(gap, true).map_or(Ok(()), Err)?,
+            }
+            tokio::task::yield_now().await;
+        }
+        found.partitions = self.undecided_of(&found.ids, wanted)?;
+        Ok(found)
+    }
+
+    /// Of each of these producers, the partitions of its records on which a decision is still to
+    /// be carried out; `ids` are the transactional ids that have them.
+    ///
+    /// # Errors
+    /// Where a slot can't be answered for any more.
+    pub fn undecided_of(
         &self,
+        ids: &[Arc<str>],
         wanted: &BTreeSet<ProducerId>,
     ) -> Result<BTreeMap<ProducerId, TopicPartitions>, TxnError> {
         let mut found: BTreeMap<ProducerId, TopicPartitions> = BTreeMap::new();
-        let gaps = self.visit(&mut |_, entry| {
-            for pid in txn::producers(entry).intersection(wanted) {
-                for (topic, numbers) in txn::undecided(entry, *pid) {
-                    let partitions = found.entry(*pid).or_default();
-                    partitions.entry(topic).or_default().extend(numbers);
-                }
+        for id in ids {
+            let slot = self.slot(id)?.lock();
+            slot.check()?;
+            let Some(entry) = slot.entry(id) else {
+                continue;
+            };
+            for pid in txn::producers(entry).filter(|pid| wanted.contains(pid)) {
+                txn::merge(found.entry(pid).or_default(), txn::undecided(entry, pid));
             }
-        });
-        let refused = gaps.into_iter().find_map(|gap| refused(gap, true));
-        refused.map_or(Ok(found), Err)
+        }
+        Ok(found)
+    }
+
+    /// How many slots the cluster has.
+    pub fn slot_count(&self) -> u32 {
+        self.shared.count
     }
 
     /// Aborts an open transaction as the reaper would, for an administrator. `expected` and

@@ -10,9 +10,13 @@ use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProdu
 use kafka_protocol::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
+use kafka_protocol::messages::write_txn_markers_request::{
+    WritableTxnMarker, WritableTxnMarkerTopic,
+};
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, GroupId,
     InitProducerIdRequest, ProduceRequest, ProducerId, TransactionalId, TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
 };
 use kafka_protocol::protocol::StrBytes;
 
@@ -32,6 +36,8 @@ const INVALID_TXN_STATE: i16 = 48;
 const UNKNOWN_SERVER_ERROR: i16 = -1;
 /// The last epoch that is handed out.
 const EPOCH_LAST: i16 = 32_766;
+/// Commits that somebody tries to abort behind their answer, in a hundred.
+const MEDDLES: u64 = 30;
 /// Steps behind which a client looks at its transaction over HTTP, in a hundred.
 const LOOKS: u64 = 20;
 
@@ -244,6 +250,27 @@ impl Transactor {
         own.look(&self.client, &self.ledger, &self.on).await;
     }
 
+    /// An administrator takes what was committed for a transaction that hangs, and aborts it: that
+    /// is refused, or comes to nothing. Only where the commit may not have got everywhere yet.
+    async fn meddle(&self, session: &Session, records: (i64, i16)) {
+        if !self.ledger.queues || !self.client.world.chance(MEDDLES) {
+            return;
+        }
+        let topic = WritableTxnMarkerTopic::default()
+            .with_name(topic_name(&self.on.name))
+            .with_partition_indexes(session.acked.keys().map(|place| place.1).collect());
+        let marker = WritableTxnMarker::default()
+            .with_producer_id(ProducerId(records.0))
+            .with_producer_epoch(records.1)
+            .with_transaction_result(false)
+            .with_topics(vec![topic]);
+        let request = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
+        let request = ApiRequest::WriteTxnMarkers(Box::new(request));
+        let answer = self.client.ask(&session.leader, request, 1).await;
+        let note = format!("{records:?} of {} is to be aborted: {answer:?}", self.id);
+        self.client.world.note(&note);
+    }
+
     /// What a code that is no success means to a session.
     fn judge(&self, api: &str, code: i16) -> Result<(), Fenced> {
         if code == 0 {
@@ -429,6 +456,9 @@ impl Transactor {
             session.next.clear();
         }
         self.look(session, records, Some(wish)).await;
+        if wish == Wish::Commit {
+            self.meddle(session, records).await;
+        }
         if !session.tv2 && world.chance(20) {
             // As a producer does that lost track of its sequences (KIP-360).
             let claimed = session.producer;
