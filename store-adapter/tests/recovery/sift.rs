@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::support::{EPOCH, SHARD, add, files, io, log, open, read_all, store_on, submit_sized};
 
 /// Batches of a log; a file holds thirteen.
-const BATCHES: i64 = 44;
+pub(crate) const BATCHES: i64 = 44;
 /// What is left where every fourth is kept: they, and the last one.
 const KEPT: usize = 12;
 
@@ -39,7 +39,7 @@ impl Sieve for Every {
     }
 }
 
-async fn fill(store: &JournalStore) {
+pub(crate) async fn fill(store: &JournalStore) {
     open(store, 1).await.unwrap();
     add(store, 0).await;
     add(store, 1).await;
@@ -49,7 +49,7 @@ async fn fill(store: &JournalStore) {
     }
 }
 
-fn every(each: i64, epoch: LeaderEpoch, seal: bool) -> Rewrite {
+pub(crate) fn every(each: i64, epoch: LeaderEpoch, seal: bool) -> Rewrite {
     Rewrite {
         log: log(0),
         epoch,
