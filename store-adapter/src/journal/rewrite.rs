@@ -89,7 +89,8 @@ pub(super) enum Failed {
     NotWorth,
     /// Nothing happened, and it may go better later.
     Step(VolumeError),
-    /// It may have taken the old one's place. Readers go on with the old one, which is as good.
+    /// It may have taken the old one's place. Readers go on with the old one, which is as good, and
+    /// the next one that takes the place settles it.
     Unsure(VolumeError),
 }
 
@@ -167,9 +168,8 @@ impl Rewriter {
                 false
             }
             Failed::Unsure(error) => {
-                tracing::warn!(%error, "a journal file may have been written anew");
-                left_alone.push(id);
-                false
+                tracing::warn!(%path, %error, "a journal file may have been written anew");
+                true
             }
             Failed::Step(error) => {
                 tracing::warn!(%path, %error, "a journal file could not be written anew");
