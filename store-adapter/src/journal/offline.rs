@@ -11,6 +11,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::asked::Rewrites;
 use super::extents::Segment;
 use super::file::FileId;
 use super::files::{Files, path, shard_dir};
@@ -20,7 +21,6 @@ use super::reader::{self, Range};
 use super::recovery::{SEALS_MAX, decode_seals, index_logs, list, seals_path};
 use super::scan::{Scanner, Step};
 use super::shard::{Log, Shard};
-use super::sift::Rewrites;
 use super::sources::{Read, open_sources, read_source};
 use super::table::{Replay, Table};
 use super::{JournalCounters, base, newest, volume_error};

@@ -63,7 +63,7 @@ async fn sift(store: &JournalStore, epoch: LeaderEpoch) -> Result<Rewritten, Sto
     store.rewrite(every(4, epoch, true)).await
 }
 
-fn is_empty(batch: &StoredBatch) -> bool {
+pub(crate) fn is_empty(batch: &StoredBatch) -> bool {
     BatchHeader::read(&batch.bytes).unwrap().records_count == 0
 }
 
@@ -92,7 +92,7 @@ async fn check(store: &JournalStore, sent: &[Vec<StoredBatch>; 2], what: &str) -
     full.len()
 }
 
-async fn both(store: &JournalStore) -> [Vec<StoredBatch>; 2] {
+pub(crate) async fn both(store: &JournalStore) -> [Vec<StoredBatch>; 2] {
     [
         read_all(store, 0).await.unwrap(),
         read_all(store, 1).await.unwrap(),
