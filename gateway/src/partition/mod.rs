@@ -47,7 +47,7 @@ use crate::metrics::{ProduceClassified, StoreRefusals};
 pub use append::{Appended, Ticket};
 pub use compaction::{
     Aborted, Compacted, CompactionPass, CompactionRules, LastWritten, Look, NewestOffsets, Plan,
-    Scan, Survivors, WHOLE, last_written, plan,
+    Planner, Scan, Survivors, WHOLE, last_written,
 };
 pub use epochs::EpochEnd;
 pub use error::{AppendError, ReadError};
