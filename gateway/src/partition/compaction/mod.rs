@@ -165,7 +165,8 @@ impl Partition {
             let cleaned = self.cleaned.lock();
             (cleaned.upto.max(visible.log_start), cleaned.transactional)
         };
-        let mut scan = Scan::new(aborted.clone(), clean_upto, pass.budget);
+        let now_ms = self.deps.env.clock.wall_ms();
+        let mut scan = Scan::new(aborted.clone(), clean_upto, pass.budget, now_ms);
         scan.transactional = transactional;
         // What is clean has to be looked at for the sake of transactions only.
         let mut next = if transactional {
