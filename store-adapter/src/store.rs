@@ -406,9 +406,7 @@ pub trait LogStore: Send + Sync + Debug + 'static {
 
     /// Behind the last batch that [`LogStore::rewrite`] may change without closing something first,
     /// without I/O. `None` when the log is not open here, or the store rewrites nothing.
-    fn settled(&self, _id: LogId) -> Option<i64> {
-        None
-    }
+    fn settled(&self, id: LogId) -> Option<i64>;
 
     /// Replaces batches by what a sieve leaves of them, in order of offset, part by part. A part is
     /// replaced as a whole and durably, under readers and under a crash: what is read is the old
@@ -419,10 +417,8 @@ pub trait LogStore: Send + Sync + Debug + 'static {
     ///
     /// # Errors
     /// [`StoreError::Fenced`] when the log is another's; nothing was changed then or later.
-    fn rewrite(&self, _rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
-        let unsupported = StoreError::Unsupported("compaction");
-        Box::pin(std::future::ready(Err(unsupported)))
-    }
+    /// [`StoreError::Unsupported`] where [`LogStore::settled`] is always `None`.
+    fn rewrite(&self, rewrite: Rewrite) -> StoreFuture<'_, Rewritten>;
 
     /// Start and durable end, without I/O. `None` when the log is not open here.
     fn bounds(&self, id: LogId) -> Option<Bounds>;

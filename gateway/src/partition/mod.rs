@@ -49,7 +49,7 @@ use visible::UNCOUNTED;
 pub use append::{Appended, Ticket};
 pub use compaction::{
     Aborted, Compacted, CompactionPass, CompactionRules, LastWritten, Look, NewestOffsets, Plan,
-    Scan, Survivors, WHOLE, last_written, plan,
+    Planner, Scan, Survivors, WHOLE, last_written,
 };
 pub use epochs::EpochEnd;
 pub use error::{AppendError, ReadError};

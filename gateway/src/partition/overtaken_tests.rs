@@ -9,8 +9,8 @@ use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardI
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{
-    Bounds, Caps, Commit, LogInfo, LogState, Op, Piece, ShardInfo, Size, StoreError, StoreFuture,
-    StoredBatch,
+    Bounds, Caps, Commit, LogInfo, LogState, Op, Piece, Rewrite, Rewritten, ShardInfo, Size,
+    StoreError, StoreFuture, StoredBatch,
 };
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -156,6 +156,14 @@ impl LogStore for HeldStore {
 
     fn size(&self, id: LogId) -> Option<Size> {
         self.inner.size(id)
+    }
+
+    fn settled(&self, id: LogId) -> Option<i64> {
+        self.inner.settled(id)
+    }
+
+    fn rewrite(&self, rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
+        self.inner.rewrite(rewrite)
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

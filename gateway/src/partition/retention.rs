@@ -12,7 +12,7 @@ use super::{Partition, TrimError, Visible};
 /// Bytes of pieces that are looked at first; each further look takes twice as many.
 const FIRST_BYTES: u64 = 1 << 20;
 /// The most bytes of pieces of one look.
-const MOST_BYTES: u64 = 1 << 30;
+pub(super) const MOST_BYTES: u64 = 1 << 30;
 
 /// What of a topic's configs deletes its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

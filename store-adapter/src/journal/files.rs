@@ -69,6 +69,9 @@ struct Known {
     version: u32,
     /// While it takes another content's place: a handle of the one that is known.
     held: Option<Arc<dyn VolumeFile>>,
+    /// Whether another content may have the name already: then the handle stays until one has it
+    /// for certain.
+    unsure: bool,
     place: Place,
 }
 
@@ -177,12 +180,20 @@ impl Files {
             closed,
             version: 0,
             held: None,
+            unsure: false,
             place: Place::Settled,
         };
         self.closed.lock().insert(id, known);
         if let Some(index) = index {
             self.keep_index((id, 0), Arc::new(index));
         }
+    }
+
+    /// Whether a file's name may have another content than the one that readers use: they hold
+    /// that one, so what is not found in it is not there.
+    pub(crate) fn is_unsure(&self, id: FileId) -> bool {
+        let closed = self.closed.lock();
+        closed.get(&id).is_some_and(|known| known.unsure)
     }
 
     /// Which content of a file readers use now; and whether another is taking its place.
@@ -234,6 +245,7 @@ impl Files {
             known.closed = closed;
             known.version = known.version.saturating_add(1);
             known.held = None;
+            known.unsure = false;
             (known.version, known.settle())
         };
         self.open.lock().remove(id);
@@ -242,18 +254,24 @@ impl Files {
         doomed
     }
 
-    /// The other content is in place or not: readers go on with a handle of the one that is known.
-    /// Whether the file is to be removed now.
+    /// The other content is in place or not: readers go on with a handle of the one that is known,
+    /// until a later one is in place. Whether the file is to be removed now.
     pub(crate) fn unsure(&self, id: FileId) -> bool {
         let mut closed = self.closed.lock();
-        closed.get_mut(&id).is_some_and(Known::settle)
+        closed.get_mut(&id).is_some_and(|known| {
+            known.unsure = true;
+            known.settle()
+        })
     }
 
     /// The other content is not in place, and will not be; whether the file is to be removed now.
     pub(crate) fn kept(&self, id: FileId) -> bool {
         let mut closed = self.closed.lock();
         closed.get_mut(&id).is_some_and(|known| {
-            known.held = None;
+            // One of before may be.
+            if !known.unsure {
+                known.held = None;
+            }
             known.settle()
         })
     }

@@ -7,6 +7,8 @@
 //! then publishes and answers. Byte layout: `frame.rs` and docs/journal-format.md; opening:
 //! `recovery.rs`.
 
+mod asked;
+mod base;
 mod copying;
 mod extents;
 mod file;

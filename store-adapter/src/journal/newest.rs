@@ -46,13 +46,14 @@ pub(crate) async fn witness(claim: &Claim, id: FileId) -> Result<(), OwnedError>
 
 /// Refuses the shard if its newest file is known to have been begun, and is not there any more or
 /// holds nothing. Which logs had batches in it is not known. `base` is the newest file that begins
-/// with a whole checkpoint: with one behind the file, holes show what is missing.
+/// with a whole checkpoint: with one behind the file, holes show what is missing. Which file it is,
+/// if that is known.
 pub(crate) async fn refuse_missing(
     claim: &Claim,
     shard: ShardId,
     sources: &[Source],
     base: Option<FileId>,
-) -> Result<(), StoreError> {
+) -> Result<Option<FileId>, StoreError> {
     let bytes = claim.read(&newest_path(shard), LEN_MAX).await;
     let bytes = bytes.map_err(|error| owned_error(&error))?;
     judge(bytes, shard, sources, base).await
@@ -64,7 +65,7 @@ pub(crate) async fn refuse_missing_of(
     shard: ShardId,
     sources: &[Source],
     base: Option<FileId>,
-) -> Result<(), StoreError> {
+) -> Result<Option<FileId>, StoreError> {
     let bytes = match volume.read(&newest_path(shard), LEN_MAX).await {
         Err(error) if error.is_not_found() => None,
         bytes => Some(bytes.map_err(|error| volume_error(&error))?),
@@ -77,11 +78,11 @@ async fn judge(
     shard: ShardId,
     sources: &[Source],
     base: Option<FileId>,
-) -> Result<(), StoreError> {
+) -> Result<Option<FileId>, StoreError> {
     let target = newest_path(shard);
     let Some(bytes) = bytes else {
         // A shard of an older version.
-        return Ok(());
+        return Ok(None);
     };
     let corrupt = |why: String| StoreError::Corrupt {
         path: target.to_string(),
@@ -90,7 +91,7 @@ async fn judge(
     check_sum(&bytes).map_err(|error| corrupt(error.to_string()))?;
     let newest: Newest = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
     if newest.file.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let Some(id) = FileId::from_name(shard, &newest.file) else {
         return Err(corrupt(format!("{:?} is no journal file", newest.file)));
@@ -98,7 +99,7 @@ async fn judge(
     let found = sources.iter().find(|source| source.id == id);
     let there = found.is_some_and(|source| !source.is_unused());
     if there || base.is_some_and(|base| base > id) {
-        return Ok(());
+        return Ok(Some(id));
     }
     if let Some(source) = found {
         source.refuse_damaged_header().await?;

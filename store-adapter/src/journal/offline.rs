@@ -11,21 +11,19 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::asked::Rewrites;
 use super::extents::Segment;
 use super::file::FileId;
 use super::files::{Files, path, shard_dir};
 use super::index::MemoryIndex;
 use super::queue::Queue;
 use super::reader::{self, Range};
-use super::recovery::{
-    SEALS_MAX, decode_seals, index_logs, list, newest_checkpoint, refuse_rewritten, seals_path,
-};
+use super::recovery::{SEALS_MAX, decode_seals, index_logs, list, seals_path};
 use super::scan::{Scanner, Step};
 use super::shard::{Log, Shard};
-use super::sift::Rewrites;
 use super::sources::{Read, open_sources, read_source};
 use super::table::{Replay, Table};
-use super::{JournalCounters, newest, volume_error};
+use super::{JournalCounters, base, newest, volume_error};
 use crate::ids::{LeaderEpoch, LogId, ShardId};
 use crate::store::{Bounds, StoreError, StoredBatch};
 use crate::volume::{Volume, VolumePath};
@@ -125,21 +123,20 @@ impl OfflineShard {
         let ids = list(&volume, shard).await?;
         let seals = read_seals(&volume, shard).await?;
         let sources = open_sources(&volume, &ids, &seals, &BTreeMap::new()).await?;
-        let base = newest_checkpoint(&sources).await?;
-        newest::refuse_missing_of(&volume, shard, &sources, base).await?;
-        refuse_rewritten(&sources, base)?;
+        let base = base::find(&sources, None).await?;
+        let witness = newest::refuse_missing_of(&volume, shard, &sources, base.file).await?;
+        base::refuse_rewritten(&sources, &base, witness)?;
         let mut replay = Replay::new();
         let mut reads = Vec::new();
         for source in &sources {
-            let orphan = base.is_some_and(|base| source.id.epoch < base.epoch);
+            let orphan = base.outdates(source);
             if source.is_unused() || (orphan && source.seal.is_none()) {
                 if !orphan {
                     source.refuse_damaged_header().await?;
                 }
                 continue;
             }
-            let replayed = base.is_none_or(|base| source.id >= base);
-            let replay = replayed.then_some(&mut replay);
+            let replay = base.replays(source).then_some(&mut replay);
             reads.push(read_source(source, replay, None, files.local()).await?);
         }
         Ok(Self::of(volume, shard, files, replay.finish(), reads))

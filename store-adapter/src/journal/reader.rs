@@ -166,7 +166,11 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
         // The file was written anew: the batch is there, elsewhere.
         taken.retries += 1;
         if taken.retries > RETRIES_MAX {
-            return Err(moving(file));
+            return Err(if files.is_unsure(file) {
+                damaged(files, file, position, taken.next)
+            } else {
+                moving(file)
+            });
         }
     }
     Ok(())

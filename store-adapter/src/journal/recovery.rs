@@ -12,11 +12,10 @@ use super::extents::{LogIndex, Segment};
 use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
 use super::files::{Files, journal_dir, path, shard_dir};
 use super::index::{self, Anchor, Hint, IndexChange};
-use super::newest;
 use super::round::checkpoint;
-use super::sources::{Read, Source, newer, open_sources, read_source};
+use super::sources::{Read, newer, open_sources, read_source};
 use super::table::{Replay, Table};
-use super::{owned_error, volume_error};
+use super::{base, newest, owned_error, volume_error};
 use crate::fault::{Fault, planted};
 use crate::ids::{BrokerId, LogId, OwnerEpoch, ShardId};
 use crate::store::{ShardInfo, StoreError};
@@ -194,15 +193,14 @@ async fn recover(
     let ids: Vec<FileId> = ids.into_iter().filter(|id| *id != own).collect();
     let seals = read_seals(&claim, request.shard).await?;
     let sources = open_sources(volume, &ids, &seals, request.known).await?;
-    let base = newest_checkpoint(&sources).await?;
-    newest::refuse_missing(&claim, request.shard, &sources, base).await?;
-    refuse_rewritten(&sources, base)?;
-    let hint = load_hint(request, base);
+    let base = base::find(&sources, load_hint(request)).await?;
+    let witness = newest::refuse_missing(&claim, request.shard, &sources, base.file).await?;
+    base::refuse_rewritten(&sources, &base, witness)?;
     let mut replay = Replay::new();
     let mut reads = Vec::new();
     let mut dead = Vec::new();
     for source in &sources {
-        let orphan = base.is_some_and(|base| source.id.epoch < base.epoch);
+        let orphan = base.outdates(source);
         if source.is_unused() || (orphan && source.seal.is_none()) {
             if !orphan && !source.has_vanished().await {
                 source.refuse_damaged_header().await?;
@@ -211,12 +209,15 @@ async fn recover(
             dead.push(source.id);
             continue;
         }
-        let replayed = base.is_none_or(|base| source.id >= base);
-        let replay = replayed.then_some(&mut replay);
-        let hint = hint.as_ref().filter(|hint| hint.file == source.id);
+        let replay = base.replays(source).then_some(&mut replay);
         let local = request.files.local();
-        match read_source(source, replay, hint, local).await {
-            Ok(read) => reads.push(read),
+        match read_source(source, replay, base.hint(source), local).await {
+            Ok(mut read) => {
+                if base.mends(source) {
+                    read.found_damaged("the checkpoint");
+                }
+                reads.push(read);
+            }
             Err(_) if source.has_vanished().await => {}
             Err(error) => return Err(error),
         }
@@ -253,22 +254,6 @@ async fn recover(
         unsure,
         keep,
         info,
-    })
-}
-
-/// The catalogue can't be replayed from a file that was written anew: what was trimmed and deleted
-/// is not in it. A file goes that way only when a later one has a durable checkpoint, so without
-/// one that checkpoint is damaged.
-pub(crate) fn refuse_rewritten(sources: &[Source], base: Option<FileId>) -> Result<(), StoreError> {
-    let behind = |source: &&Source| base.is_none_or(|base| source.id > base);
-    let mut rewritten = sources.iter().filter(|source| source.is_rewritten());
-    let Some(source) = rewritten.find(behind) else {
-        return Ok(());
-    };
-    Err(StoreError::Corrupt {
-        path: path(source.id).to_string(),
-        why: "no file behind it begins with a checkpoint that is whole; nothing was changed"
-            .to_owned(),
     })
 }
 
@@ -335,27 +320,13 @@ async fn write_seals(
     replaced.map_err(|error| owned_error(&error))
 }
 
-/// The newest file that begins with a whole checkpoint: the catalogue is replayed from there.
-pub(crate) async fn newest_checkpoint(sources: &[Source]) -> Result<Option<FileId>, StoreError> {
-    for source in sources.iter().rev() {
-        match source.has_checkpoint().await {
-            Ok(true) => return Ok(Some(source.id)),
-            Ok(false) => {}
-            Err(_) if source.has_vanished().await => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(None)
-}
-
-/// The local checkpoint, if it is of the file from which the catalogue is replayed.
-fn load_hint(request: &Request<'_>, base: Option<FileId>) -> Option<Hint> {
+/// The local checkpoint.
+fn load_hint(request: &Request<'_>) -> Option<Hint> {
     let hint = index::load(&**request.files.local(), request.shard);
-    let hint = hint.unwrap_or_else(|error| {
+    hint.unwrap_or_else(|error| {
         tracing::warn!(%error, "the journal is read instead");
         None
-    });
-    hint.filter(|hint| Some(hint.file) == base)
+    })
 }
 
 /// Makes durable what was read of files that nobody sealed.

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::copying::{Needed, Output, data_len};
-use super::extents::{FileIndex, Segment, from_offset};
+use super::extents::{Extent, FileIndex, Segment, from_offset};
 use super::file::{FILE_HEADER_LEN, FileHeader, FileId};
 use super::files::{Closed, Files, path};
 use super::round::footer;
@@ -37,7 +37,7 @@ const GATHER: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_secs(5);
 /// Bytes of one round of a file that is written anew.
 const ROUND_BYTES: usize = 1 << 20;
-/// Pause behind each round: about 64 MiB/s at most.
+/// Pause behind each round, and behind as much that is read: about 64 MiB/s at most.
 const PAUSE: Duration = Duration::from_millis(15);
 /// A file is left alone while less than this part of a full one would be given back.
 const LEAST_PART: u64 = 16;
@@ -66,6 +66,10 @@ impl Garbage {
     }
 }
 
+/// Bytes that were read since others could last use the disk.
+#[derive(Debug, Default)]
+pub(super) struct Pace(usize);
+
 /// Gives the space of one shard back.
 #[derive(Debug)]
 pub(crate) struct Rewriter {
@@ -89,7 +93,8 @@ pub(super) enum Failed {
     NotWorth,
     /// Nothing happened, and it may go better later.
     Step(VolumeError),
-    /// It may have taken the old one's place. Readers go on with the old one, which is as good.
+    /// It may have taken the old one's place. Readers go on with the old one, which is as good, and
+    /// the next one that takes the place settles it.
     Unsure(VolumeError),
 }
 
@@ -148,6 +153,8 @@ impl Rewriter {
                 match self.rewrite(id, closed).await {
                     Ok(()) | Err(Failed::NotWorth) => {}
                     Err(Failed::Ended) => return,
+                    // It is gone: nobody needs it any more.
+                    Err(Failed::Step(_)) if !self.files.has(id) => {}
                     Err(failed) => again |= self.note(id, failed, &mut left_alone),
                 }
             }
@@ -167,9 +174,8 @@ impl Rewriter {
                 false
             }
             Failed::Unsure(error) => {
-                tracing::warn!(%error, "a journal file may have been written anew");
-                left_alone.push(id);
-                false
+                tracing::warn!(%path, %error, "a journal file may have been written anew");
+                true
             }
             Failed::Step(error) => {
                 tracing::warn!(%path, %error, "a journal file could not be written anew");
@@ -305,16 +311,18 @@ impl Rewriter {
             ..header
         };
         let mut out = Output::new(header);
+        let mut pace = Pace::default();
         for one in needed {
             for extent in &one.extents {
-                let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
-                let bytes = old.read_at(extent.position, len).await?;
+                let bytes = self.read(&**old, extent, &mut pace).await?;
                 sifters
                     .take_extent(&bytes, extent, one, seed, &mut out)
                     .ok_or(Failed::Damaged)?;
                 if out.round.len() >= ROUND_BYTES {
                     self.write(&mut out, draft).await?;
+                    pace = Pace::default();
                 }
+                self.rest_if_due(&mut pace).await?;
             }
             sifters.end(one.log, &mut out);
         }
@@ -340,10 +348,40 @@ impl Rewriter {
         if !planted(Fault::DraftNotSynced) {
             draft.file().sync_data().await?;
         }
+        self.rest().await
+    }
+
+    /// Lets others use the disk.
+    async fn rest(&self) -> Result<(), Failed> {
         tokio::select! {
             biased;
             () = self.garbage.ended.cancelled() => Err(Failed::Ended),
             () = self.env.clock.sleep(PAUSE) => Ok(()),
+        }
+    }
+
+    /// Lets others use the disk, if enough was read.
+    pub(super) async fn rest_if_due(&self, pace: &mut Pace) -> Result<(), Failed> {
+        if pace.0 < ROUND_BYTES {
+            return Ok(());
+        }
+        *pace = Pace::default();
+        self.rest().await
+    }
+
+    /// Reads an extent, unless the shard ends before it is there.
+    pub(super) async fn read(
+        &self,
+        file: &dyn VolumeFile,
+        extent: &Extent,
+        pace: &mut Pace,
+    ) -> Result<Bytes, Failed> {
+        let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
+        pace.0 = pace.0.saturating_add(len);
+        tokio::select! {
+            biased;
+            () = self.garbage.ended.cancelled() => Err(Failed::Ended),
+            bytes = file.read_at(extent.position, len) => Ok(bytes?),
         }
     }
 

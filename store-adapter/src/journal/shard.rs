@@ -5,9 +5,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::asked::Rewrites;
 use super::extents::LogIndex;
 use super::queue::Queue;
-use super::sift::Rewrites;
 use crate::ids::{LogId, ShardId};
 use crate::registry::Registered;
 use crate::store::{Bounds, StoreError};

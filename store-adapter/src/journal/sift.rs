@@ -11,88 +11,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use super::FlushPolicy;
+use super::asked::{Asked, closed};
 use super::copying::{Needed, Taker, each_needed};
 use super::extents::Extent;
 use super::file::{FileId, Seed};
 use super::frame::Frame;
 use super::queue::{Command, Reply, answer};
-use super::rewrite::{Failed, Rewriter};
+use super::rewrite::{Failed, Pace, Rewriter};
 use crate::batch::BatchHeader;
 use crate::ids::LogId;
 use crate::rebuild::filler;
 use crate::store::{Left, Op, Rewrite, Rewritten, StoreError, StoredBatch};
-
-/// Rewrites that wait for one shard before further ones are refused.
-const WAITING_MAX: usize = 1024;
-
-/// A rewrite that was asked for.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    rewrite: Rewrite,
-    reply: Reply<Rewritten>,
-}
-
-/// The rewrites that wait for whoever gives the space of a shard back.
-#[derive(Debug, Default)]
-pub(crate) struct Rewrites {
-    /// `None` once nobody takes them any more.
-    waiting: Mutex<Option<Vec<Asked>>>,
-    pushed: Notify,
-}
-
-impl Rewrites {
-    /// Nothing waits, and what comes is taken.
-    pub(crate) fn new() -> Self {
-        Self {
-            waiting: Mutex::new(Some(Vec::new())),
-            pushed: Notify::new(),
-        }
-    }
-
-    /// Adds one, or refuses it at once.
-    pub(crate) fn push(&self, rewrite: Rewrite, reply: Reply<Rewritten>) {
-        let refused = match &mut *self.waiting.lock() {
-            None => Some((reply, StoreError::Offline("the shard is closed".to_owned()))),
-            Some(waiting) if waiting.len() >= WAITING_MAX => {
-                let full = "too many logs wait for compaction".to_owned();
-                Some((reply, StoreError::Unavailable(full)))
-            }
-            Some(waiting) => {
-                waiting.push(Asked { rewrite, reply });
-                None
-            }
-        };
-        match refused {
-            Some((reply, error)) => answer(reply, Err(error)),
-            None => self.pushed.notify_one(),
-        }
-    }
-
-    /// Completes when something was added.
-    pub(super) async fn pushed(&self) {
-        self.pushed.notified().await;
-    }
-
-    fn take(&self) -> Vec<Asked> {
-        self.waiting
-            .lock()
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
-    }
-
-    /// Refuses what waits and what comes.
-    pub(super) fn close(&self) {
-        for asked in self.waiting.lock().take().unwrap_or_default() {
-            let closed = StoreError::Offline("the shard is closed".to_owned());
-            answer(asked.reply, Err(closed));
-        }
-    }
-}
 
 /// A log that is being sifted.
 #[derive(Debug)]
@@ -102,6 +34,8 @@ struct Sifting {
     report: Rewritten,
     /// Whether a file of it could not be done: no later one is.
     stopped: bool,
+    /// Why, if it was refused.
+    refused: Option<StoreError>,
 }
 
 /// The sieve of one log before one file.
@@ -139,6 +73,11 @@ impl Sifters {
         if let Some(sifter) = self.0.get_mut(&log) {
             sifter.end(out);
         }
+    }
+
+    /// Whether something of what they were given is left out.
+    fn change_something(&self) -> bool {
+        self.0.values().any(|sifter| sifter.changed)
     }
 
     fn of<'a>(logs: impl Iterator<Item = &'a Sifting>) -> Self {
@@ -274,12 +213,17 @@ impl Rewriter {
         let files: BTreeSet<FileId> = logs.values().flat_map(|one| self.files_of(one)).collect();
         let mut outcome = Ok(());
         for id in files {
+            if self.garbage.ended.is_cancelled() {
+                outcome = Err(Failed::Ended);
+            }
             if outcome.is_err() || logs.values().all(|one| one.stopped) {
                 break;
             }
             match self.sift_file(id, &mut logs, left_alone).await {
                 Ok(()) => {}
                 Err(Failed::Ended) => outcome = Err(Failed::Ended),
+                // It is gone: nobody needs it any more.
+                Err(Failed::Step(_)) if !self.files.has(id) => {}
                 Err(failed) => {
                     self.note(id, failed, left_alone);
                     for one in logs
@@ -292,7 +236,9 @@ impl Rewriter {
             }
         }
         for one in logs.into_values() {
-            answer(one.reply, Ok(one.report));
+            let refused = one.refused.or_else(|| outcome.is_err().then(closed));
+            let refused = refused.filter(|_| one.report.bytes_before == 0);
+            answer(one.reply, refused.map_or(Ok(one.report), Err));
         }
         outcome
     }
@@ -322,6 +268,7 @@ impl Rewriter {
                 reply,
                 report,
                 stopped: false,
+                refused: None,
             };
             logs.insert(id, sifting);
         }
@@ -384,14 +331,30 @@ impl Rewriter {
             return Ok(());
         }
         self.make_settled_durable(&sifters).await?;
-        for sifter in sifters.0.values_mut() {
-            let epoch = self.check_epoch(&sifter.rewrite).await;
-            epoch.map_err(|_| Failed::NotWorth)?;
-            (sifter.bytes_before, sifter.bytes_after) = (0, 0);
+        self.leave_out_fenced(logs, &mut sifters).await;
+        if sifters.change_something() {
+            for sifter in sifters.0.values_mut() {
+                (sifter.bytes_before, sifter.bytes_after) = (0, 0);
+            }
+            self.replace(id, closed, &needed, &mut sifters).await?;
         }
-        self.replace(id, closed, &needed, &mut sifters).await?;
         self.done(id, logs, &sifters);
         Ok(())
+    }
+
+    /// Stops the logs whose epochs do not hold them any more, or of which that can't be told now.
+    /// The others go on.
+    async fn leave_out_fenced(&self, logs: &mut BTreeMap<LogId, Sifting>, sifters: &mut Sifters) {
+        for log in sifters.0.keys().copied().collect::<Vec<_>>() {
+            let Some(one) = logs.get_mut(&log) else {
+                continue;
+            };
+            if let Err(error) = self.check_epoch(&one.rewrite).await {
+                one.stopped = true;
+                one.refused = Some(error);
+                sifters.0.remove(&log);
+            }
+        }
     }
 
     /// Whether the sieves leave something of a file out.
@@ -402,20 +365,21 @@ impl Rewriter {
         sifters: &mut Sifters,
     ) -> Result<bool, Failed> {
         let file = self.files.handle(id).await?;
+        let mut pace = Pace::default();
         for one in needed {
             if !sifters.0.contains_key(&one.log) {
                 continue;
             }
             for extent in &one.extents {
-                let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
-                let bytes = file.read_at(extent.position, len).await?;
+                let bytes = self.read(&*file, extent, &mut pace).await?;
                 sifters
                     .take_extent(&bytes, extent, one, id.seed(), &mut Nowhere)
                     .ok_or(Failed::Damaged)?;
+                self.rest_if_due(&mut pace).await?;
             }
             sifters.end(one.log, &mut Nowhere);
         }
-        Ok(sifters.0.values().any(|sifter| sifter.changed))
+        Ok(sifters.change_something())
     }
 
     /// A power cut must not take back the record for which an older one goes.

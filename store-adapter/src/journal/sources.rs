@@ -237,6 +237,23 @@ impl Source {
         self.header.is_some_and(|header| header.rewritten.is_some())
     }
 
+    /// Whether its header is damaged, and [`Source::header`] is what it must have been.
+    pub(crate) fn is_mended(&self) -> bool {
+        self.mended
+    }
+
+    /// Whether it has the round that ends with `anchor`.
+    pub(crate) async fn holds(&self, anchor: Anchor) -> Result<bool, StoreError> {
+        self.holds_in(&*self.open().await?, anchor).await
+    }
+
+    async fn holds_in(&self, file: &dyn VolumeFile, anchor: Anchor) -> Result<bool, StoreError> {
+        if anchor.end > self.exact_len().unwrap_or(self.size) {
+            return Ok(false);
+        }
+        anchor.holds(file).await.map_err(|e| volume_error(&e))
+    }
+
     /// Whether its end is known without the header of the file behind it.
     async fn end_is_known(&self) -> Result<bool, StoreError> {
         if self.exact_len().is_some() {
@@ -328,6 +345,15 @@ pub(crate) struct Read {
     pub(crate) damaged: bool,
 }
 
+impl Read {
+    /// Notes damage that takes nothing of what the file holds.
+    pub(crate) fn found_damaged(&mut self, what: &str) {
+        tracing::error!(path = %path(self.id), "{what} of a journal file is damaged");
+        self.damaged = true;
+        self.keep = None;
+    }
+}
+
 /// Reads what one file holds, into `replay` if the catalogue comes from it.
 pub(crate) async fn read_source(
     source: &Source,
@@ -351,16 +377,14 @@ pub(crate) async fn read_source(
         damaged: false,
     };
     if source.header.is_none() {
-        tracing::error!(path = %path(source.id), "the header of a journal file is damaged");
-        read.damaged = true;
+        read.found_damaged("the header");
         if replay.is_none() {
             read_without_header(source, &mut read).await?;
         }
         return Ok(read);
     }
     if source.mended {
-        tracing::error!(path = %path(source.id), "the header of a journal file is damaged");
-        read.damaged = true;
+        read.found_damaged("the header");
     }
     let file = source.open().await?;
     let footer = source.footer(&*file).await?;
@@ -438,12 +462,7 @@ async fn scan_source(
     let path = path(source.id).to_string();
     let mut scanner = source.scanner(file);
     if let (Some(hint), Some(replay)) = (hint, &mut replay)
-        && hint.anchor.end <= source.exact_len().unwrap_or(source.size)
-        && hint
-            .anchor
-            .holds(file)
-            .await
-            .map_err(|error| volume_error(&error))?
+        && source.holds_in(file, hint.anchor).await?
     {
         scanner = scanner.behind(hint.anchor);
         replay.table = hint.table.clone();

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
+use super::asked::Rewrites;
 use super::file::FileId;
 use super::files::{Files, shard_dir};
 use super::index::IndexStore;
@@ -16,7 +17,6 @@ use super::queue::{Command, Queue, Reply};
 use super::reader::{self, Range};
 use super::recovery::{self, Request};
 use super::shard::{Log, Registry, Shard};
-use super::sift::Rewrites;
 use super::writer::{Parts, Writer};
 use super::{JournalConfig, keeper};
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};

@@ -19,8 +19,8 @@ use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::journal::queue::{Command, Reply, answer};
 use crate::runtime::{BoxFuture, Env};
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, ShardInfo, Size,
-    StoreError, StoreFuture, StoredBatch,
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, Rewrite, Rewritten,
+    ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
 };
 use crate::volume::Volume;
 use crate::volume::owned::OwnedFiles;
@@ -406,6 +406,15 @@ impl LogStore for KvStore {
 
     fn size(&self, id: LogId) -> Option<Size> {
         Some(self.open_log(id)?.size())
+    }
+
+    fn settled(&self, _id: LogId) -> Option<i64> {
+        None
+    }
+
+    fn rewrite(&self, _rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
+        let unsupported = StoreError::Unsupported("compaction");
+        Box::pin(std::future::ready(Err(unsupported)))
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -3,12 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use store_adapter::journal::{IndexChange, IndexError, IndexStore, MemoryIndex, SledIndex};
+use store_adapter::journal::{
+    IndexChange, IndexError, IndexStore, JournalConfig, JournalCounters, JournalStore, MemoryIndex,
+    OfflineShard, SledIndex,
+};
 use store_adapter::runtime::{BoxFuture, Env};
-use store_adapter::store::{LogStore, StoreError, StoredBatch};
+use store_adapter::store::{LogStore, Op, StoreError, StoredBatch};
+use store_adapter::volume::VolumePath;
 use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOp, StepOutcome};
 
-use crate::support::{add, log, open, read_all, store_on, submit_sized};
+use crate::sift::{BATCHES, every};
+use crate::support::{
+    EPOCH, SHARD, add, config, files, io, log, open, read_all, store_on, submit_sized, tree,
+};
 
 /// Writes enough for several files and checkpoints, closes nothing, and gives what is there.
 async fn write(volume: &MemoryVolume, index: &Arc<impl IndexStore>) -> Vec<Vec<StoredBatch>> {
@@ -20,10 +27,7 @@ async fn write(volume: &MemoryVolume, index: &Arc<impl IndexStore>) -> Vec<Vec<S
     fill(&store, 0..50).await
 }
 
-async fn fill(
-    store: &store_adapter::journal::JournalStore,
-    ends: std::ops::Range<i64>,
-) -> Vec<Vec<StoredBatch>> {
+async fn fill(store: &JournalStore, ends: std::ops::Range<i64>) -> Vec<Vec<StoredBatch>> {
     for end in ends {
         for partition in 0..3 {
             submit_sized(store, partition, end, 1, 9_000).await.unwrap();
@@ -103,6 +107,139 @@ async fn a_lost_stale_or_garbage_index_gives_the_same_reads() {
     }
 }
 
+fn copy_of(index: &MemoryIndex) -> Arc<MemoryIndex> {
+    let copy = MemoryIndex::new();
+    let all = index.scan(b"").unwrap();
+    let put =
+        |(key, value): (bytes::Bytes, bytes::Bytes)| IndexChange::Put(key.to_vec(), value.to_vec());
+    copy.apply(&all.into_iter().map(put).collect::<Vec<_>>())
+        .unwrap();
+    Arc::new(copy)
+}
+
+fn logs(files: &[(VolumePath, Vec<u8>)]) -> Vec<usize> {
+    let logs = files.iter().enumerate();
+    let logs = logs.filter(|(_, (path, _))| path.as_str().ends_with(".log"));
+    logs.map(|(at, _)| at).collect()
+}
+
+/// A header that is made up knows no lsns: those in the index do not fit to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_younger_than_a_damaged_header_is_found_again() {
+    let volume = MemoryVolume::new();
+    let index = Arc::new(MemoryIndex::new());
+    let store = store_on(&volume, &index);
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    for end in 0..30 {
+        submit_sized(&store, 0, end, 1, 20_000).await.unwrap();
+    }
+    let trim = Op::Trim {
+        log: log(0),
+        epoch: EPOCH,
+        start: 30,
+    };
+    store.submit(vec![trim]).await.unwrap();
+    while logs(&files(&volume).await).len() > 1 {
+        tokio::task::yield_now().await;
+    }
+    add(&store, 1).await;
+    // A checkpoint's worth, and not a file's.
+    for end in 30..35 {
+        submit_sized(&store, 0, end, 1, 20_000).await.unwrap();
+    }
+    while index.scan(b"p").unwrap().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let sent = read_all(&store, 0).await.unwrap();
+    let mut damaged = files(&volume).await;
+    let newest = logs(&damaged);
+    assert_eq!(newest.len(), 1);
+    damaged[newest[0]].1[20] ^= 1;
+    let volume = tree(&damaged).await;
+    let store = store_on(&volume, &copy_of(&index));
+    assert_eq!(open(&store, 2).await.unwrap().damaged, []);
+    submit_sized(&store, 1, 0, 2, 100).await.unwrap();
+    assert_eq!(read_all(&store, 1).await.unwrap().len(), 1);
+    assert_eq!(read_all(&store, 0).await.unwrap(), sent);
+    let taker = store_on(&volume, &Arc::new(MemoryIndex::new()));
+    assert_eq!(open(&taker, 3).await.unwrap().damaged, []);
+    assert_eq!(read_all(&taker, 1).await.unwrap().len(), 1);
+    assert_eq!(read_all(&taker, 0).await.unwrap(), sent);
+}
+
+/// Length of the frame at `at`.
+fn frame_len(file: &[u8], at: usize) -> usize {
+    let len = file[at + 4..at + 8].try_into().unwrap();
+    usize::try_from(u32::from_be_bytes(len)).unwrap()
+}
+
+/// The files before the newest one were written anew, so the catalogue is in its checkpoint alone,
+/// and in the local index.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_index_stands_for_a_damaged_checkpoint() {
+    let volume = MemoryVolume::new();
+    let index = Arc::new(MemoryIndex::new());
+    let store = store_on(&volume, &index);
+    crate::sift::fill(&store).await;
+    store.rewrite(every(4, EPOCH, true)).await.unwrap();
+    for end in BATCHES..BATCHES + 6 {
+        submit_sized(&store, 0, end, 1, 20_000).await.unwrap();
+    }
+    let found = files(&volume).await;
+    let number = |at: &usize| {
+        let name = found[*at].0.file_name().strip_suffix(".log").unwrap();
+        let (_, seq) = name.rsplit_once('-').unwrap();
+        seq.parse::<u64>().unwrap()
+    };
+    let newest = logs(&found).into_iter().max_by_key(number).unwrap();
+    // The checkpoint of that file: its number stands behind the epoch.
+    let seq = number(&newest).to_be_bytes();
+    while index
+        .scan(b"k")
+        .unwrap()
+        .first()
+        .map(|(_, value)| value[12..20].to_vec())
+        != Some(seq.to_vec())
+    {
+        tokio::task::yield_now().await;
+    }
+    let expected = [
+        read_all(&store, 0).await.unwrap(),
+        read_all(&store, 1).await.unwrap(),
+    ];
+    let file = &found[newest].1;
+    let commit = 64 + frame_len(file, 64);
+    let round = 64..commit + frame_len(file, commit);
+    assert!(round.len() > 200, "{round:?}");
+    for at in round {
+        let mut damaged = found.clone();
+        damaged[newest].1[at] ^= 1;
+        let path = damaged[newest].0.to_string();
+        let volume = tree(&damaged).await;
+        let counters = Arc::new(JournalCounters::default());
+        let config = JournalConfig {
+            counters: Arc::clone(&counters),
+            ..config()
+        };
+        let (env, on) = (Env::real(), Arc::new(volume.clone()));
+        let opened = JournalStore::new(env, on, copy_of(&index), config);
+        assert_eq!(open(&opened, 2).await.unwrap().damaged, [], "byte {at}");
+        for (partition, expected) in (0..).zip(&expected) {
+            let all = read_all(&opened, partition).await.unwrap();
+            assert_eq!(&all, expected, "byte {at}");
+        }
+        assert_eq!(counters.damaged_files(), [path.as_str()], "byte {at}");
+        // Nobody else knows the catalogue, and it is clear which file is damaged.
+        let volume = tree(&damaged).await;
+        let read = io(async move { OfflineShard::read(Arc::new(volume), SHARD).await });
+        match read.await {
+            Err(StoreError::Corrupt { path: told, .. }) => assert_eq!(told, path, "byte {at}"),
+            other => panic!("byte {at}: {other:?}"),
+        }
+    }
+}
+
 /// Counts the bytes that are read of journal files.
 #[derive(Debug, Default)]
 struct Counting(AtomicU64);
@@ -130,8 +267,8 @@ async fn an_index_saves_reading_the_journal() {
     settled(&index).await;
     let mut read = Vec::new();
     for (instance, index) in [(2, &index), (3, &Arc::new(MemoryIndex::new()))] {
-        let files = crate::support::files(&volume).await;
-        let copy = crate::support::tree(&files).await;
+        let files = files(&volume).await;
+        let copy = tree(&files).await;
         let counting = Arc::new(Counting::default());
         let mount = copy.mount(Arc::clone(&counting) as Arc<dyn StepHook>, None);
         let opened = store_on(&mount, index);

@@ -12,6 +12,7 @@ mod corpus;
 mod failing;
 mod faults;
 mod flips;
+mod held;
 mod index;
 mod newest;
 mod reading;

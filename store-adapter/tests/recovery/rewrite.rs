@@ -11,7 +11,7 @@ use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::{LogStore, Op, StoredBatch};
 use store_adapter::volume::VolumePath;
 use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{EPOCH, add, config, files, log, open, read_all, store_on, submit_sized};
 
@@ -246,7 +246,8 @@ async fn readers_in_the_middle_see_nothing_of_it() {
 #[derive(Debug)]
 struct HoldRename {
     waits: Notify,
-    go_on: Arc<Notify>,
+    /// One for each that goes on; all of them once it is closed.
+    go_on: Arc<Semaphore>,
     outcome: StepOutcome,
 }
 
@@ -262,7 +263,9 @@ impl StepHook for HoldRename {
         self.waits.notify_one();
         let (go_on, outcome) = (Arc::clone(&self.go_on), self.outcome);
         Box::pin(async move {
-            go_on.notified().await;
+            if let Ok(one) = go_on.acquire().await {
+                one.forget();
+            }
             outcome
         })
     }
@@ -271,7 +274,7 @@ impl StepHook for HoldRename {
 fn holding(volume: &MemoryVolume, outcome: StepOutcome) -> (Arc<HoldRename>, MemoryVolume) {
     let hook = Arc::new(HoldRename {
         waits: Notify::new(),
-        go_on: Arc::default(),
+        go_on: Arc::new(Semaphore::new(0)),
         outcome,
     });
     let mount = volume.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
@@ -289,7 +292,7 @@ async fn a_fenced_owner_changes_no_file_any_more() {
     let new = store_on(&volume, &Arc::new(MemoryIndex::new()));
     open(&new, 2).await.unwrap();
     let expected = both(&new).await;
-    hook.go_on.notify_one();
+    hook.go_on.add_permits(1);
     // A fenced store is closed already.
     old.close().await.ok();
     assert_eq!(counters.rewrites.load(Ordering::SeqCst), 0);
@@ -315,12 +318,12 @@ async fn a_rename_of_unknown_outcome_is_read_around() {
         trim(&store).await;
         expected[0].drain(..expected[0].len() - 1);
         hook.waits.notified().await;
-        hook.go_on.notify_one();
+        hook.go_on.add_permits(1);
         // The next file, or this one again: whichever, what is read stays the same.
         for _ in 0..20 {
             assert_eq!(both(&store).await, expected);
         }
-        hook.go_on.notify_one();
+        hook.go_on.close();
         store.close().await.unwrap();
         for _ in 0..volume.late().len() {
             // One whose ticket is gone is not executed.

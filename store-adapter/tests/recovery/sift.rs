@@ -9,13 +9,13 @@ use store_adapter::ids::LeaderEpoch;
 use store_adapter::journal::{JournalStore, MemoryIndex, OfflineShard};
 use store_adapter::runtime::BoxFuture;
 use store_adapter::store::{Left, LogStore, Rewrite, Rewritten, Sieve, StoreError, StoredBatch};
-use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOp, StepOutcome};
+use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
 use tokio::sync::Notify;
 
 use crate::support::{EPOCH, SHARD, add, files, io, log, open, read_all, store_on, submit_sized};
 
 /// Batches of a log; a file holds thirteen.
-const BATCHES: i64 = 44;
+pub(crate) const BATCHES: i64 = 44;
 /// What is left where every fourth is kept: they, and the last one.
 const KEPT: usize = 12;
 
@@ -39,7 +39,7 @@ impl Sieve for Every {
     }
 }
 
-async fn fill(store: &JournalStore) {
+pub(crate) async fn fill(store: &JournalStore) {
     open(store, 1).await.unwrap();
     add(store, 0).await;
     add(store, 1).await;
@@ -49,7 +49,7 @@ async fn fill(store: &JournalStore) {
     }
 }
 
-fn every(each: i64, epoch: LeaderEpoch, seal: bool) -> Rewrite {
+pub(crate) fn every(each: i64, epoch: LeaderEpoch, seal: bool) -> Rewrite {
     Rewrite {
         log: log(0),
         epoch,
@@ -63,7 +63,7 @@ async fn sift(store: &JournalStore, epoch: LeaderEpoch) -> Result<Rewritten, Sto
     store.rewrite(every(4, epoch, true)).await
 }
 
-fn is_empty(batch: &StoredBatch) -> bool {
+pub(crate) fn is_empty(batch: &StoredBatch) -> bool {
     BatchHeader::read(&batch.bytes).unwrap().records_count == 0
 }
 
@@ -92,7 +92,7 @@ async fn check(store: &JournalStore, sent: &[Vec<StoredBatch>; 2], what: &str) -
     full.len()
 }
 
-async fn both(store: &JournalStore) -> [Vec<StoredBatch>; 2] {
+pub(crate) async fn both(store: &JournalStore) -> [Vec<StoredBatch>; 2] {
     [
         read_all(store, 0).await.unwrap(),
         read_all(store, 1).await.unwrap(),
@@ -258,6 +258,51 @@ async fn a_crash_at_every_step_leaves_the_old_or_the_new() {
     }
     println!("{crashes} crashes while files were sifted");
     assert!(crashes > 40, "{crashes}");
+}
+
+/// Answers the first rename over a journal file as it is told.
+#[derive(Debug)]
+struct FirstRename(StepOutcome, AtomicBool);
+
+impl StepHook for FirstRename {
+    fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
+        let to = step.to.as_ref();
+        let over = to.is_some_and(|to| to.as_str().ends_with(".log"));
+        let first = step.op == StepOp::Rename && over && !self.1.swap(true, Ordering::SeqCst);
+        let outcome = if first { self.0 } else { StepOutcome::Proceed };
+        Box::pin(std::future::ready(outcome))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rename_of_unknown_outcome_is_settled_by_the_next_one() {
+    for outcome in [
+        StepOutcome::FailAfter(StepFault::Io),
+        StepOutcome::Late(StepFault::Io),
+    ] {
+        let volume = MemoryVolume::new();
+        let hook = Arc::new(FirstRename(outcome, AtomicBool::new(false)));
+        let mount = volume.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
+        let store = store_on(&mount, &Arc::new(MemoryIndex::new()));
+        fill(&store).await;
+        let sent = both(&store).await;
+        let some = sift(&store, EPOCH).await.unwrap();
+        assert!(hook.1.load(Ordering::SeqCst));
+        assert_eq!(some.upto, 0, "{outcome:?}");
+        check(&store, &sent, "unknown").await;
+        let all = sift(&store, EPOCH).await.unwrap();
+        assert_eq!(all.upto, BATCHES - 1, "{outcome:?}");
+        assert_eq!(check(&store, &sent, "settled").await, KEPT, "{outcome:?}");
+        for _ in 0..volume.late().len() {
+            // One whose ticket is gone is not executed.
+            volume.run_late(0).ok();
+        }
+        assert_eq!(check(&store, &sent, "late").await, KEPT, "{outcome:?}");
+        store.close().await.unwrap();
+        let taker = store_on(&volume, &Arc::new(MemoryIndex::new()));
+        assert_eq!(open(&taker, 2).await.unwrap().damaged, [], "{outcome:?}");
+        assert_eq!(check(&taker, &sent, "reopened").await, KEPT, "{outcome:?}");
+    }
 }
 
 /// Lets readers in between the steps by which a file takes another's place.

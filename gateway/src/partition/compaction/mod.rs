@@ -12,7 +12,7 @@ mod samples;
 mod scan;
 mod survivors;
 
-pub use plan::{CompactionRules, Look, Plan, WHOLE, plan};
+pub use plan::{CompactionRules, Look, Plan, Planner, WHOLE};
 pub use scan::Scan;
 pub use survivors::{Aborted, LastWritten, NewestOffsets, Survivors, last_written};
 
@@ -22,14 +22,13 @@ use std::time::Duration;
 use coordinator::machine::producer::ProducerStates;
 use store_adapter::store::{Rewrite, Rewritten};
 
+use super::retention::MOST_BYTES;
 use super::{Partition, RetentionRules, Status, TrimError, Visible};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
 /// Pause behind each read: about 64 MiB/s at most.
 const PAUSE: Duration = Duration::from_millis(15);
-/// Bytes of pieces that are looked at.
-const ALL_BYTES: u64 = u64::MAX;
 /// How long a log is left alone of which a file could not be written anew, ms.
 const STUCK_MS: i64 = 600_000;
 
@@ -125,15 +124,7 @@ impl Partition {
         let Some(size) = self.deps.store.size(self.id) else {
             return Ok(None);
         };
-        let before = self.bytes_before(log_start, size.from).await?;
-        let pieces = self
-            .deps
-            .store
-            .pieces(self.id, clean_upto, ALL_BYTES)
-            .await?;
-        let behind: u64 = pieces.iter().map(|piece| piece.bytes).sum();
         let look = Look {
-            clean_bytes: size.bytes.saturating_add(before).saturating_sub(behind),
             clean_upto,
             settled,
             upto,
@@ -142,7 +133,23 @@ impl Partition {
             segment_bytes: pass.retention.segment_bytes,
             segment_ms: pass.retention.segment_ms,
         };
-        Ok(plan(pass.rules, &look, &pieces))
+        let mut planner = Planner::new(pass.rules, look);
+        let (mut next, mut behind) = (clean_upto, 0_u64);
+        loop {
+            let pieces = self.deps.store.pieces(self.id, next, MOST_BYTES).await?;
+            let Some(last) = pieces.last() else { break };
+            next = last.last.saturating_add(1);
+            for piece in &pieces {
+                behind = behind.saturating_add(piece.bytes);
+                planner.push(piece);
+            }
+            if planner.is_idle() {
+                return Ok(None);
+            }
+        }
+        let before = self.bytes_before(log_start, size.from).await?;
+        let clean_bytes = size.bytes.saturating_add(before).saturating_sub(behind);
+        Ok(planner.finish(clean_bytes))
     }
 
     /// Reads the log, and says what of it survives.
@@ -159,7 +166,8 @@ impl Partition {
             let cleaned = self.cleaned.lock();
             (cleaned.upto.max(visible.log_start), cleaned.transactional)
         };
-        let mut scan = Scan::new(aborted.clone(), clean_upto, pass.budget);
+        let now_ms = self.deps.env.clock.wall_ms();
+        let mut scan = Scan::new(aborted.clone(), clean_upto, pass.budget, now_ms);
         scan.transactional = transactional;
         // What is clean has to be looked at for the sake of transactions only.
         let mut next = if transactional {

@@ -33,8 +33,6 @@ impl Default for CompactionRules {
 /// A log at the moment of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// Bytes that the last compaction left.
-    pub clean_bytes: u64,
     /// Behind what the last compaction came to.
     pub clean_upto: i64,
     /// Behind the last batch in a closed file.
@@ -60,34 +58,82 @@ pub struct Plan {
     pub seal: bool,
 }
 
-/// Decides over the pieces from [`Look::clean_upto`] on; `None` when it is not time yet.
-pub fn plan(rules: CompactionRules, look: &Look, pieces: &[Piece]) -> Option<Plan> {
-    let mut end = look.clean_upto;
-    let (mut closed_bytes, mut open_bytes) = (0_u64, 0_u64);
-    let (mut first_time, mut open_time) = (None, None);
-    for piece in pieces.iter().filter(|piece| piece.last >= look.clean_upto) {
-        let young = look.now_ms.saturating_sub(piece.max_timestamp) < rules.min_lag_ms;
-        if piece.base >= look.upto || (rules.min_lag_ms > 0 && young) {
-            break;
-        }
-        first_time.get_or_insert(piece.max_timestamp);
-        end = piece.last.saturating_add(1).min(look.upto);
-        if piece.last < look.settled {
-            closed_bytes = closed_bytes.saturating_add(piece.bytes);
-        } else {
-            open_bytes = open_bytes.saturating_add(piece.bytes);
-            open_time.get_or_insert(piece.max_timestamp);
+/// Decides, piece by piece.
+#[derive(Debug, Clone)]
+pub struct Planner {
+    rules: CompactionRules,
+    look: Look,
+    /// Behind the last piece that may be compacted.
+    end: i64,
+    /// Whether nothing behind it may be.
+    ended: bool,
+    /// Bytes of what may be compacted, in closed files and in the one that is being written.
+    closed_bytes: u64,
+    open_bytes: u64,
+    first_time: Option<i64>,
+    open_time: Option<i64>,
+}
+
+impl Planner {
+    /// Nothing decided yet.
+    pub fn new(rules: CompactionRules, look: Look) -> Self {
+        Self {
+            rules,
+            look,
+            end: look.clean_upto,
+            ended: false,
+            closed_bytes: 0,
+            open_bytes: 0,
+            first_time: None,
+            open_time: None,
         }
     }
-    let age = |time: Option<i64>| time.map_or(0, |time| look.now_ms.saturating_sub(time));
-    let overdue = age(first_time) > rules.max_lag_ms;
-    let large = u64::try_from(look.segment_bytes).is_ok_and(|max| open_bytes > max);
-    let seal =
-        look.may_seal && open_bytes > 0 && (overdue || large || age(open_time) > look.segment_ms);
-    let dirty = closed_bytes.saturating_add(if seal { open_bytes } else { 0 });
-    let all = u128::from(dirty.saturating_add(look.clean_bytes));
-    let filthy = u128::from(dirty) * u128::from(WHOLE) > all * u128::from(rules.min_dirty_ratio);
-    (dirty > 0 && (overdue || filthy)).then_some(Plan { upto: end, seal })
+
+    /// Takes the next piece, from [`Look::clean_upto`] on.
+    pub fn push(&mut self, piece: &Piece) {
+        if self.ended || piece.last < self.look.clean_upto {
+            return;
+        }
+        let (rules, look) = (self.rules, self.look);
+        let young = look.now_ms.saturating_sub(piece.max_timestamp) < rules.min_lag_ms;
+        if piece.base >= look.upto || (rules.min_lag_ms > 0 && young) {
+            self.ended = true;
+            return;
+        }
+        self.first_time.get_or_insert(piece.max_timestamp);
+        self.end = piece.last.saturating_add(1).min(look.upto);
+        if piece.last < look.settled {
+            self.closed_bytes = self.closed_bytes.saturating_add(piece.bytes);
+        } else {
+            self.open_bytes = self.open_bytes.saturating_add(piece.bytes);
+            self.open_time.get_or_insert(piece.max_timestamp);
+        }
+    }
+
+    /// Whether there is nothing to be done, whatever comes.
+    pub fn is_idle(&self) -> bool {
+        self.ended && self.closed_bytes == 0 && self.open_bytes == 0
+    }
+
+    /// The log has ended: what is to be done, if it is time. `clean_bytes` are those of what the
+    /// last compaction left.
+    pub fn finish(&self, clean_bytes: u64) -> Option<Plan> {
+        let (rules, look) = (self.rules, self.look);
+        let age = |time: Option<i64>| time.map_or(0, |time| look.now_ms.saturating_sub(time));
+        let overdue = age(self.first_time) > rules.max_lag_ms;
+        let open = self.open_bytes;
+        let large = u64::try_from(look.segment_bytes).is_ok_and(|max| open > max);
+        let old = age(self.open_time) > look.segment_ms;
+        let seal = look.may_seal && open > 0 && (overdue || large || old);
+        let dirty = self
+            .closed_bytes
+            .saturating_add(if seal { open } else { 0 });
+        let all = u128::from(dirty.saturating_add(clean_bytes));
+        let filthy =
+            u128::from(dirty) * u128::from(WHOLE) > all * u128::from(rules.min_dirty_ratio);
+        let upto = self.end;
+        (dirty > 0 && (overdue || filthy)).then_some(Plan { upto, seal })
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ fn pieces(bytes_and_times: &[(u64, i64)]) -> Vec<Piece> {
 
 /// Four pieces of 100 bytes, the last one in the file that is being written; all may go.
 const LOOK: Look = Look {
-    clean_bytes: 0,
     clean_upto: 0,
     settled: 30,
     upto: 40,
@@ -27,7 +26,16 @@ const LOOK: Look = Look {
 const FOUR: [(u64, i64); 4] = [(100, 0), (100, 100), (100, 200), (100, 300)];
 
 fn planned(rules: CompactionRules, look: Look) -> Option<(i64, bool)> {
-    let plan = plan(rules, &look, &pieces(&FOUR));
+    planned_beside(rules, look, 0)
+}
+
+fn planned_beside(rules: CompactionRules, look: Look, clean_bytes: u64) -> Option<(i64, bool)> {
+    let mut planner = Planner::new(rules, look);
+    for piece in pieces(&FOUR) {
+        planner.push(&piece);
+    }
+    let plan = planner.finish(clean_bytes);
+    assert!(plan.is_none() || !planner.is_idle());
     plan.map(|plan| (plan.upto, plan.seal))
 }
 
@@ -36,21 +44,15 @@ fn the_part_that_is_new_decides() {
     let rules = CompactionRules::default();
     assert_eq!(planned(rules, LOOK), Some((40, false)));
     for (clean_bytes, expected) in [(299, Some((40, false))), (300, None), (10_000, None)] {
-        let look = Look {
-            clean_bytes,
-            ..LOOK
-        };
-        assert_eq!(planned(rules, look), expected, "{clean_bytes}");
+        let found = planned_beside(rules, LOOK, clean_bytes);
+        assert_eq!(found, expected, "{clean_bytes}");
     }
     let eager = CompactionRules {
         min_dirty_ratio: 0,
         ..rules
     };
-    let look = Look {
-        clean_bytes: 1 << 40,
-        ..LOOK
-    };
-    assert_eq!(planned(eager, look), Some((40, false)));
+    let beside_much = planned_beside(eager, LOOK, 1 << 40);
+    assert_eq!(beside_much, Some((40, false)));
     let never = CompactionRules {
         min_dirty_ratio: WHOLE,
         ..rules
@@ -82,6 +84,18 @@ fn nothing_behind_the_bound_is_planned() {
 }
 
 #[test]
+fn nothing_is_looked_for_behind_what_is_too_young() {
+    let rules = CompactionRules {
+        min_lag_ms: 1_001,
+        ..CompactionRules::default()
+    };
+    let mut planner = Planner::new(rules, LOOK);
+    assert!(!planner.is_idle());
+    planner.push(&pieces(&FOUR)[0]);
+    assert!(planner.is_idle());
+}
+
+#[test]
 fn young_records_are_left_alone() {
     for (min_lag_ms, expected) in [
         (700, Some((40, false))),
@@ -100,20 +114,17 @@ fn young_records_are_left_alone() {
 
 #[test]
 fn old_records_do_not_wait() {
-    let look = Look {
-        clean_bytes: 1 << 40,
-        ..LOOK
-    };
+    let planned = |rules, look| planned_beside(rules, look, 1 << 40);
     for (max_lag_ms, expected) in [(999, Some((40, true))), (1_000, None)] {
         let rules = CompactionRules {
             max_lag_ms,
             ..CompactionRules::default()
         };
-        assert_eq!(planned(rules, look), expected, "{max_lag_ms}");
+        assert_eq!(planned(rules, LOOK), expected, "{max_lag_ms}");
         // Without closing the open file there is something to be done too.
         let open = Look {
             may_seal: false,
-            ..look
+            ..LOOK
         };
         assert_eq!(
             planned(rules, open),
