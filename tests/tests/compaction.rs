@@ -16,17 +16,20 @@ use coordinator::volume::format::Restored;
 use gateway::admitted::Admitted;
 use gateway::partition::{
     CompactionPass, CompactionRules, Isolation, Lane, Marker, Opening, Partition, PartitionDeps,
-    PartitionSnapshot, RetentionRules, SnapshotFiles, UNPACKING_MAX,
+    PartitionSnapshot, RetentionRules, SnapshotFiles, UNPACKING_MAX, compact_together,
 };
 use parking_lot::Mutex;
 use store_adapter::batch::{Batch, BatchHeader};
 use store_adapter::control::EndTxnMarker;
 use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, ShardId};
-use store_adapter::journal::{FlushPolicy, JournalConfig, JournalStore, MemoryIndex};
+use store_adapter::journal::{
+    FlushPolicy, JournalConfig, JournalCounters, JournalStore, MemoryIndex,
+};
 use store_adapter::rebuild::each;
 use store_adapter::runtime::{BoxFuture, Clock, Env, Random, Runtime};
 use store_adapter::store::LogStore;
 use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOutcome};
+use store_adapter::volume::{Volume, VolumePath};
 use tests::raw::batch::{BatchSpec, Record};
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
@@ -246,6 +249,109 @@ fn the_compacted_log_is_what_a_naive_model_says() {
     }
 }
 
+/// What comes due together is written anew once, however many partitions share the files.
+#[test]
+fn partitions_that_share_files_are_compacted_together() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(together(runtime.handle()));
+}
+
+async fn together(handle: &tokio::runtime::Handle) {
+    let env = Env {
+        clock: Arc::new(HistoryClock(AtomicI64::new(1_000_000))),
+        runtime: Arc::new(OneThread(handle.clone())),
+        random: Arc::new(Seeded(Mutex::new(fastrand::Rng::with_seed(1)))),
+    };
+    let volume = MemoryVolume::new();
+    let counters = Arc::new(JournalCounters::default());
+    let config = JournalConfig {
+        segment_bytes: 8_000,
+        counters: Arc::clone(&counters),
+        ..JournalConfig::default()
+    };
+    let (on, index) = (Arc::new(volume.clone()), Arc::<MemoryIndex>::default());
+    let store = Arc::new(JournalStore::new(env.clone(), on, index, config));
+    let owner = OwnerEpoch {
+        assignment: 1,
+        instance: 1,
+    };
+    store.open_shard(SHARD, owner).await.unwrap();
+    let mut leds = Vec::new();
+    for partition in 0..4 {
+        let log = LogId { partition, ..LOG };
+        store.create(log, "t", SHARD).await.unwrap();
+        let deps = deps(&env, Arc::clone(&store), Arc::default());
+        let led = Partition::open(log, "t".into(), LeaderEpoch(1), i64::MAX, deps).await;
+        leds.push(led.unwrap());
+    }
+    for number in 0..20 {
+        let record = Record {
+            key: Some(Bytes::from(format!("k{}", number % 2))),
+            value: Some(Bytes::from(vec![b'v'; 300])),
+        };
+        let spec = BatchSpec {
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+            attributes: 0,
+            timestamp_ms: 1_000,
+            records: vec![record],
+        };
+        for led in &leds {
+            send(led, &spec.build()).await;
+        }
+    }
+    let pass = CompactionPass {
+        rules: CompactionRules {
+            min_dirty_ratio: 0,
+            ..CompactionRules::default()
+        },
+        retention: RetentionRules {
+            segment_bytes: 0,
+            ..RetentionRules::default()
+        },
+        budget: 1 << 20,
+        may_seal: true,
+    };
+    let mut told = Vec::new();
+    let each = leds.iter().map(|led| (Arc::clone(led), pass));
+    compact_together(each, &mut |led, done| {
+        told.push((led.id().partition, done.unwrap().unwrap().rewritten.upto));
+    })
+    .await;
+    assert_eq!(told, [(0, 19), (1, 19), (2, 19), (3, 19)]);
+    let journal = VolumePath::root()
+        .join("__store")
+        .join("shard-0")
+        .join("journal");
+    let files = volume.list(&journal).await.unwrap().len();
+    assert!(files > 3, "{files}");
+    // Each but the one that is being written, and that one is new.
+    let written = counters.rewrites.load(Ordering::SeqCst);
+    assert_eq!(written, u64::try_from(files - 1).unwrap());
+    for led in &leds {
+        let (seen, _) = read(led, Isolation::ReadUncommitted).await;
+        let left: Vec<i64> = seen.iter().map(|seen| seen.0).collect();
+        assert_eq!(left, [18, 19]);
+    }
+}
+
+fn deps(env: &Env, store: Arc<JournalStore>, snapshots: Arc<Kept>) -> PartitionDeps {
+    PartitionDeps {
+        lane: Lane::start(env, "lane").0,
+        env: env.clone(),
+        store,
+        snapshots,
+        fences: Arc::default(),
+        classified: Arc::default(),
+        refusals: Arc::default(),
+        repair: Arc::default(),
+        unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
+    }
+}
+
 fn run(seed: u64) -> Tally {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut history = History {
@@ -370,17 +476,7 @@ impl History {
         let info = store.open_shard(SHARD, owner).await.unwrap();
         assert_eq!(info.damaged, []);
         store.create(LOG, "t", SHARD).await.unwrap();
-        let deps = PartitionDeps {
-            lane: Lane::start(env, "lane").0,
-            env: env.clone(),
-            store,
-            snapshots: Arc::clone(&self.snapshots) as Arc<dyn SnapshotFiles>,
-            fences: Arc::default(),
-            classified: Arc::default(),
-            refusals: Arc::default(),
-            repair: Arc::default(),
-            unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
-        };
+        let deps = deps(env, store, Arc::clone(&self.snapshots));
         let epoch = LeaderEpoch(u32::try_from(self.instance).unwrap());
         let led = Partition::open(LOG, "t".into(), epoch, i64::MAX, deps).await;
         let led = led.unwrap();

@@ -1,11 +1,13 @@
 //! Looks at the partitions of compacted topics now and then, and compacts those that need it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use store_adapter::ids::ShardId;
 use store_adapter::runtime::BoxFuture;
 
-use super::{Broker, HostedTopic};
-use crate::partition::{Compacted, CompactionPass, Partition, TrimError};
+use super::Broker;
+use crate::partition::{Compacted, CompactionPass, Partition, TrimError, compact_together};
 
 /// Looks between two files that are closed for the sake of compaction: every file costs a handle
 /// and a place in memory.
@@ -24,7 +26,7 @@ pub struct CleanerConfig {
 
 impl Broker {
     /// Looks every `log.cleaner.backoff.ms`. One partition after the other, on a thread of its own:
-    /// records are unpacked.
+    /// records are unpacked. Those of one shard are rewritten together.
     pub(super) fn start_compaction(self: &Arc<Self>) {
         let config = self.config.cleaner;
         if !config.enable {
@@ -45,10 +47,18 @@ impl Broker {
                     return;
                 };
                 looks = looks.saturating_add(1);
-                let mut sealed = false;
                 told = told || broker.tells_that_nothing_is_compacted();
-                for topic in broker.topics().iter().filter(|topic| topic.rules.compact) {
-                    sealed |= broker.compact(topic, looks >= SEAL_EVERY).await;
+                let mut sealed = false;
+                for partitions in broker.compacted(looks >= SEAL_EVERY).into_values() {
+                    let mut tell = |partition: &Partition, done| {
+                        sealed |= matches!(&done, Ok(Some(Compacted { sealed: true, .. })));
+                        broker.note(partition, done);
+                    };
+                    tokio::select! {
+                        biased;
+                        () = stopping.cancelled() => return,
+                        () = compact_together(partitions, &mut tell) => {}
+                    }
                 }
                 if sealed {
                     looks = 0;
@@ -76,25 +86,25 @@ impl Broker {
         kept.is_some()
     }
 
-    /// Compacts what needs it of a topic; whether a file was closed for that.
-    async fn compact(&self, topic: &HostedTopic, may_seal: bool) -> bool {
-        let mut sealed = false;
-        for partition in &topic.partitions {
+    /// The partitions of compacted topics, by the shard whose files they share.
+    fn compacted(
+        &self,
+        may_seal: bool,
+    ) -> BTreeMap<ShardId, Vec<(Arc<Partition>, CompactionPass)>> {
+        let mut shards: BTreeMap<ShardId, Vec<_>> = BTreeMap::new();
+        for topic in self.topics().iter().filter(|topic| topic.rules.compact) {
             let pass = CompactionPass {
                 rules: topic.rules.compaction,
                 retention: topic.rules.retention,
                 budget: self.config.cleaner.dedupe_bytes,
                 may_seal,
             };
-            let done = tokio::select! {
-                biased;
-                () = self.stopping.cancelled() => return sealed,
-                done = partition.compact(pass) => done,
-            };
-            sealed |= matches!(&done, Ok(Some(done)) if done.sealed);
-            self.note(partition, done);
+            for (partition, shard) in topic.partitions.iter().zip(&topic.shards) {
+                let one = (Arc::clone(partition), pass);
+                shards.entry(*shard).or_default().push(one);
+            }
         }
-        sealed
+        shards
     }
 
     fn note(&self, partition: &Partition, done: Result<Option<Compacted>, TrimError>) {

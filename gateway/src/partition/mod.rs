@@ -49,7 +49,7 @@ use visible::UNCOUNTED;
 pub use append::{Appended, Ticket};
 pub use compaction::{
     Aborted, Compacted, CompactionPass, CompactionRules, LastWritten, Look, NewestOffsets, Plan,
-    Planner, Scan, Survivors, WHOLE, last_written,
+    Planner, Scan, Survivors, WHOLE, compact_together, last_written,
 };
 pub use epochs::EpochEnd;
 pub use error::{AppendError, ReadError};

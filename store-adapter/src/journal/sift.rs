@@ -253,7 +253,11 @@ impl Rewriter {
                 answer(reply, Err(StoreError::Unavailable(twice)));
                 continue;
             }
-            if let Err(error) = self.check_epoch(&rewrite).await {
+            let may = match self.check_epoch(&rewrite).await {
+                Ok(()) => self.seal(&rewrite).await,
+                refused => refused,
+            };
+            if let Err(error) = may {
                 answer(reply, Err(error));
                 continue;
             }
@@ -286,6 +290,19 @@ impl Rewriter {
         };
         self.shard.queue.push(Command::Group(vec![trim], reply));
         outcome.await.unwrap_or(Err(StoreError::Fenced))
+    }
+
+    /// Has the file that is being written closed, if something to be sifted is in it. For several
+    /// logs it is closed once.
+    async fn seal(&self, rewrite: &Rewrite) -> Result<(), StoreError> {
+        let log = self.registry.get(rewrite.log);
+        let first = log.and_then(|log| log.index.read().active.first().map(|first| first.base));
+        if !rewrite.seal || first.is_none_or(|base| base >= rewrite.upto) {
+            return Ok(());
+        }
+        let (reply, outcome) = oneshot::channel();
+        self.shard.queue.push(Command::Roll(reply));
+        outcome.await.unwrap_or_else(|_| Err(closed()))
     }
 
     /// The closed files in which the log has something to be sifted.

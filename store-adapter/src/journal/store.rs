@@ -222,10 +222,6 @@ impl JournalStore {
     async fn rewrite_log(&self, rewrite: Rewrite) -> Result<Rewritten, StoreError> {
         let log = self.log(rewrite.log)?;
         log.check()?;
-        let first_open = log.index.read().active.first().map(|extent| extent.base);
-        if rewrite.seal && first_open.is_some_and(|base| base < rewrite.upto) {
-            Self::ask(&log.shard, Command::Roll).await?;
-        }
         let (reply, outcome) = oneshot::channel();
         log.shard.rewrites.push(rewrite, reply);
         drop(log);

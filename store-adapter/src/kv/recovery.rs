@@ -104,7 +104,7 @@ pub(super) async fn open(request: &Request<'_>) -> Result<Opened, StoreError> {
     let found = look(&db)?;
     rounds.check(shard, found.round)?;
     if config.flush == FlushPolicy::Fsync {
-        rounds.acknowledge(found.round).await.map_err(io)?;
+        rounds.count(found.round).await.map_err(io)?;
     }
     let file = volume.open(&sled_dir(shard).join("db")).await.map_err(io)?;
     claim.check().await.map_err(|error| owned_error(&error))?;

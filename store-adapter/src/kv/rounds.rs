@@ -80,7 +80,8 @@ impl Rounds {
         let (file, found) = opened.map_err(|error| volume_error(&error))?;
         let acknowledged = match found {
             Some(Some(round)) => round,
-            // A crash may have come between its creation and its content, before any round.
+            // A crash may have come between its creation and its content, before any round, or in
+            // the middle of its content.
             Some(None) if is_new => {
                 begin(volume, &file, &path).await?;
                 0
@@ -111,6 +112,12 @@ impl Rounds {
         if round <= self.acknowledged {
             return Ok(());
         }
+        self.count(round).await
+    }
+
+    /// Counts `round`, the last one of the database, also where the file seems to count it: what
+    /// a failed sync did not write, the page cache holds as clean.
+    pub(super) async fn count(&mut self, round: u64) -> Result<(), VolumeError> {
         let slot = slot_of(round);
         let offset = (SECTOR * (1 + slot)) as u64;
         let bytes = encode(slot, round);
@@ -133,14 +140,18 @@ pub(super) fn damaged(path: &VolumePath, why: &str) -> StoreError {
     }
 }
 
-/// The round in the file: `None` where it is damaged, `Some(None)` where it has no content.
+/// The round in the file: `None` where it is damaged, `Some(None)` where it has no content, or but
+/// a part of its first one.
 async fn read(file: &Arc<dyn VolumeFile>) -> Result<Option<Option<u64>>, VolumeError> {
     let bytes = file.read_at(0, FILE_LEN).await?;
-    let slots = bytes.get(SECTOR..).unwrap_or_default();
-    if slots.iter().all(|byte| *byte == 0) {
-        return Ok(Some(None));
+    if let Some(round) = decode(&bytes) {
+        return Ok(Some(Some(round)));
     }
-    Ok(decode(&bytes).map(Some))
+    let slots = bytes.get(SECTOR..).unwrap_or_default();
+    let bare = slots.iter().all(|byte| *byte == 0);
+    let mut begun = bytes.iter().zip(fresh());
+    let torn = begun.all(|(byte, first)| *byte == 0 || *byte == first);
+    Ok((bare || torn).then_some(None))
 }
 
 async fn begin(
@@ -207,7 +218,11 @@ fn decode(bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+    use crate::runtime::BoxFuture;
+    use crate::volume::memory::{Step, StepFault, StepHook, StepOp, StepOutcome};
     use crate::volume::{MemoryVolume, block_on};
 
     #[test]
@@ -235,6 +250,76 @@ mod tests {
             let torn = file.write_at(SECTOR as u64 + 3, &wrong);
             torn.await.unwrap();
             assert!(Rounds::open(&volume, shard, false).await.is_err());
+            assert!(Rounds::open(&volume, shard, true).await.is_err());
+        });
+    }
+
+    #[test]
+    fn a_file_torn_in_its_first_content_is_begun_anew() {
+        block_on(async {
+            let shard = ShardId(0);
+            // The head, the slots, or one of them came to the disk.
+            for sectors in [0..1, 0..2, 1..2, 1..3, 2..3] {
+                let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new());
+                volume.create_dir_all(&kv_dir(shard)).await.unwrap();
+                let file = volume.create_new(&rounds_path(shard)).await.unwrap();
+                let mut torn = vec![0; FILE_LEN];
+                let there = SECTOR * sectors.start..SECTOR * sectors.end;
+                torn[there.clone()].copy_from_slice(&fresh()[there]);
+                file.write_at(0, &[Bytes::from(torn)]).await.unwrap();
+                // With a database the file was whole once.
+                let whole = decode(&file.read_at(0, FILE_LEN).await.unwrap()).is_some();
+                let damaged = Rounds::open(&volume, shard, false).await.is_err();
+                assert_eq!(damaged, !whole, "{sectors:?}");
+                let mut rounds = Rounds::open(&volume, shard, true).await.unwrap();
+                rounds.acknowledge(1).await.unwrap();
+                let again = Rounds::open(&volume, shard, false).await.unwrap();
+                assert_eq!(again.acknowledged, 1);
+            }
+        });
+    }
+
+    /// Lets one sync fail.
+    #[derive(Debug)]
+    struct FailSync(AtomicBool);
+
+    impl StepHook for FailSync {
+        fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
+            let fails = step.op == StepOp::SyncData && self.0.swap(false, Ordering::SeqCst);
+            let outcome = if fails {
+                StepOutcome::Fail(StepFault::Io)
+            } else {
+                StepOutcome::Proceed
+            };
+            Box::pin(std::future::ready(outcome))
+        }
+    }
+
+    #[test]
+    fn a_round_whose_sync_failed_is_written_again_by_the_next_opening() {
+        block_on(async {
+            let memory = MemoryVolume::new();
+            let hook = Arc::new(FailSync(AtomicBool::new(false)));
+            let mount = memory.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
+            let volume: Arc<dyn Volume> = Arc::new(mount);
+            let shard = ShardId(0);
+            volume.create_dir_all(&kv_dir(shard)).await.unwrap();
+            for dir in ["", "__store", "__store/shard-0"] {
+                let names = dir.split('/').filter(|name| !name.is_empty());
+                let dir = names.fold(VolumePath::root(), |dir, name| dir.join(name));
+                volume.sync_dir(&dir).await.unwrap();
+            }
+            let mut rounds = Rounds::open(&volume, shard, true).await.unwrap();
+            hook.0.store(true, Ordering::SeqCst);
+            assert!(rounds.acknowledge(1).await.is_err());
+            let mut rounds = Rounds::open(&volume, shard, false).await.unwrap();
+            assert_eq!(rounds.acknowledged, 1);
+            rounds.count(1).await.unwrap();
+            for seed in 0..8 {
+                memory.power_cut(seed);
+                let again = Rounds::open(&volume, shard, false).await.unwrap();
+                assert_eq!(again.acknowledged, 1, "{seed}");
+            }
         });
     }
 

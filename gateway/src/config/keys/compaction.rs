@@ -33,7 +33,8 @@ pub(super) const KEYS: &[Key] = &[
             max: 1 << 40,
         },
         "134217728",
-        "Bytes of memory for the keys of one partition. What has more is compacted part by part.",
+        "Bytes of memory for the keys of the partitions that are compacted together. What has more \
+         is compacted part by part.",
     ),
     used(
         "log.cleaner.min.cleanable.ratio",

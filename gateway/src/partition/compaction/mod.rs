@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::machine::producer::ProducerStates;
+use futures_util::future::join_all;
 use store_adapter::store::{Rewrite, Rewritten};
 
 use super::retention::MOST_BYTES;
@@ -29,6 +30,8 @@ use super::{Partition, RetentionRules, Status, TrimError, Visible};
 const READ_BYTES: usize = 1 << 20;
 /// Pause behind each read: about 64 MiB/s at most.
 const PAUSE: Duration = Duration::from_millis(15);
+/// Most partitions that are handed to the store at once.
+const TOGETHER_MAX: usize = 64;
 /// How long a log is left alone of which a file could not be written anew, ms.
 const STUCK_MS: i64 = 600_000;
 
@@ -50,7 +53,8 @@ pub struct CompactionPass {
     pub rules: CompactionRules,
     /// When its segments would close.
     pub retention: RetentionRules,
-    /// `log.cleaner.dedupe.buffer.size`: bytes of memory for keys.
+    /// `log.cleaner.dedupe.buffer.size`: bytes of memory for the keys of all partitions that are
+    /// compacted together.
     pub budget: usize,
     /// Whether the file that is being written may be closed.
     pub may_seal: bool,
@@ -65,16 +69,74 @@ pub struct Compacted {
     pub sealed: bool,
 }
 
+/// A partition of which it is known what survives.
+#[derive(Debug)]
+struct Judged {
+    scan: Scan,
+    rewrite: Rewrite,
+    /// Bytes of memory for its keys and markers.
+    bytes: usize,
+}
+
+/// Compacts those of `partitions` for which it is time; tells of each what was done, if anything.
+/// Their logs lie in the same files: what comes due together is handed to the store together, and
+/// the memory for keys is one for all.
+pub async fn compact_together(
+    partitions: impl IntoIterator<Item = (Arc<Partition>, CompactionPass)>,
+    tell: &mut (dyn FnMut(&Partition, Result<Option<Compacted>, TrimError>) + Send),
+) {
+    let mut partitions = partitions.into_iter();
+    loop {
+        let (mut due, mut bytes) = (Vec::new(), 0_usize);
+        for (partition, pass) in partitions.by_ref() {
+            let budget = pass.budget.saturating_sub(bytes);
+            match partition
+                .judge_records(CompactionPass { budget, ..pass })
+                .await
+            {
+                Ok(None) => tell(&partition, Ok(None)),
+                Err(error) => tell(&partition, Err(error)),
+                Ok(Some(judged)) => {
+                    bytes = bytes.saturating_add(judged.bytes);
+                    due.push((partition, judged));
+                }
+            }
+            // The next one finds at least half of the memory free.
+            if due.len() >= TOGETHER_MAX || bytes > pass.budget / 2 {
+                break;
+            }
+        }
+        if due.is_empty() {
+            return;
+        }
+        let rewriting = due.into_iter().map(|(partition, judged)| async move {
+            let done = partition.rewrite_records(judged).await;
+            (partition, done)
+        });
+        for (partition, done) in join_all(rewriting).await {
+            tell(&partition, done.map(Some));
+        }
+    }
+}
+
 impl Partition {
-    /// Compacts the partition, if it is time. What was done, if anything.
+    /// Compacts the partition alone, if it is time. What was done, if anything.
     ///
     /// # Errors
     /// See [`TrimError`]; the next pass tries again.
     pub async fn compact(&self, pass: CompactionPass) -> Result<Option<Compacted>, TrimError> {
+        match self.judge_records(pass).await? {
+            Some(judged) => self.rewrite_records(judged).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Finds out what of the log survives, and makes durable what it will tell no more.
+    async fn judge_records(&self, pass: CompactionPass) -> Result<Option<Judged>, TrimError> {
         let Some(plan) = self.plan_compaction(&pass).await? else {
             return Ok(None);
         };
-        let (survivors, scan) = self.look_for_survivors(&pass, plan.upto).await?;
+        let (survivors, scan, bytes) = self.look_for_survivors(&pass, plan.upto).await?;
         self.forget_aborted(&scan);
         // From here on the log alone does not tell everything any more.
         self.write_snapshot()
@@ -87,12 +149,18 @@ impl Partition {
             seal: plan.seal,
             sieve: Arc::new(survivors),
         };
-        let rewritten = self.deps.store.rewrite(rewrite).await?;
-        self.remember(&scan, &rewritten);
-        Ok(Some(Compacted {
-            rewritten,
-            sealed: plan.seal,
+        Ok(Some(Judged {
+            scan,
+            rewrite,
+            bytes,
         }))
+    }
+
+    async fn rewrite_records(&self, judged: Judged) -> Result<Compacted, TrimError> {
+        let sealed = judged.rewrite.seal;
+        let rewritten = self.deps.store.rewrite(judged.rewrite).await?;
+        self.remember(&judged.scan, &rewritten);
+        Ok(Compacted { rewritten, sealed })
     }
 
     async fn plan_compaction(&self, pass: &CompactionPass) -> Result<Option<Plan>, TrimError> {
@@ -152,16 +220,18 @@ impl Partition {
         Ok(planner.finish(clean_bytes))
     }
 
-    /// Reads the log, and says what of it survives.
+    /// Reads the log, and says what of it survives, and how much memory that needs.
     async fn look_for_survivors(
         &self,
         pass: &CompactionPass,
         upto: i64,
-    ) -> Result<(Survivors, Scan), TrimError> {
+    ) -> Result<(Survivors, Scan, usize), TrimError> {
+        // Nobody appends meanwhile: copied here, and put in order behind it.
         let (visible, (aborted, producers)) = self.look(|producers| {
-            let aborted = Aborted::new(producers.all_aborted());
-            (aborted, last_written(producers))
+            let aborted = producers.all_aborted().to_vec();
+            (aborted, last_written(producers, upto))
         });
+        let (aborted, producers) = (Aborted::new(&aborted), producers.into_iter().collect());
         let (clean_upto, transactional) = {
             let cleaned = self.cleaned.lock();
             (cleaned.upto.max(visible.log_start), cleaned.transactional)
@@ -195,6 +265,7 @@ impl Partition {
             let batches = scan.opaque;
             tracing::warn!(log = %self.id, batches, "batches that can't be read are not compacted");
         }
+        let bytes = scan.bytes();
         let survivors = Survivors {
             newest: std::mem::take(&mut scan.newest),
             aborted,
@@ -203,7 +274,7 @@ impl Partition {
             now_ms: self.deps.env.clock.wall_ms(),
             delete_retention_ms: pass.rules.delete_retention_ms,
         };
-        Ok((survivors, scan))
+        Ok((survivors, scan, bytes))
     }
 
     /// Forgets aborted transactions of which nothing is left.

@@ -104,8 +104,8 @@ pub struct Survivors {
     pub delete_retention_ms: i64,
 }
 
-/// The last batches of the producers of a partition.
-pub fn last_written(states: &ProducerStates) -> BTreeMap<ProducerId, LastWritten> {
+/// The last batches of the producers of a partition, as far as they matter below `upto`.
+pub fn last_written(states: &ProducerStates, upto: i64) -> Vec<(ProducerId, LastWritten)> {
     let last = states.producers().map(|(id, entry)| {
         let batches = entry.window.batches();
         let last = LastWritten {
@@ -114,7 +114,9 @@ pub fn last_written(states: &ProducerStates) -> BTreeMap<ProducerId, LastWritten
         };
         (id, last)
     });
-    last.collect()
+    // A later one is none of those that are judged.
+    last.filter(|(_, last)| last.last_offset.is_none_or(|offset| offset < upto))
+        .collect()
 }
 
 impl Sieve for Survivors {

@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{BrokerId, OwnerEpoch, ShardId};
 use crate::volume::VolumePath;
+use crate::volume::sum::{check_sum, with_sum};
 
 /// The longest name of a mark, bytes. File systems take 255.
 const MARK_NAME_MAX: usize = 200;
@@ -87,16 +89,18 @@ struct CurrentFile {
 
 impl PresentOwner {
     /// The bytes of `current.json`.
-    pub(super) fn encode(&self, area: Area) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(&CurrentFile {
+    pub(super) fn encode(&self, area: Area) -> Result<Bytes, serde_json::Error> {
+        let json = serde_json::to_vec(&CurrentFile {
             epoch: area.epoch_text(self.epoch),
             broker: self.broker.name(),
             instance: self.instance,
-        })
+        })?;
+        Ok(with_sum(&json))
     }
 
     /// Reads the bytes of `current.json`, or says what is wrong with them.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        check_sum(bytes).map_err(|error| error.to_string())?;
         let file: CurrentFile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
         let epoch = OwnerEpoch::from_str(&file.epoch)
             .map_err(|()| format!("{:?} is not an owner epoch", file.epoch))?;
@@ -248,7 +252,10 @@ mod tests {
             instance: 4,
         };
         let bytes = owner.encode(Area::TxnSlot(0)).unwrap();
-        assert_eq!(bytes, br#"{"epoch":"3.4","broker":"kaas-2","instance":4}"#);
+        let json = br#"{"epoch":"3.4","broker":"kaas-2","instance":4}"#;
+        assert_eq!(bytes, with_sum(json));
+        // As an earlier version wrote it.
+        assert_eq!(PresentOwner::decode(json), Ok(owner));
         assert_eq!(PresentOwner::decode(&bytes), Ok(owner));
         for bad in ["", "{}", r#"{"epoch":"x","broker":"kaas-2","instance":4}"#] {
             assert!(PresentOwner::decode(bad.as_bytes()).is_err(), "{bad}");

@@ -1,7 +1,5 @@
 //! Taking an area over: claim, ticket, sweep, name the owner, sweep again.
 
-use bytes::Bytes;
-
 use super::area::{claim_epoch, ticket_epoch};
 use super::claim::{Claim, Ticket};
 use super::{Area, OwnedError, OwnedFiles, PresentOwner, current_path, remove_if_there};
@@ -102,7 +100,7 @@ impl OwnedFiles {
             path: current_path(area).to_string(),
             why: error.to_string(),
         })?;
-        let wrote = file.write_at(0, &[Bytes::from(current)]).await;
+        let wrote = file.write_at(0, &[current]).await;
         let swept = match wrote {
             Ok(()) => self.give_way_or_sweep(&claim, &ticket).await,
             Err(error) => Err(OwnedError::NotApplied(error)),

@@ -10,6 +10,7 @@ use crate::ids::{BrokerId, OwnerEpoch, ShardId};
 use crate::runtime::{BoxFuture, Clock};
 use crate::volume::memory::{Staleness, Step, StepHook, StepOutcome};
 use crate::volume::owned::{Area, OwnedError, OwnedFiles, PresentOwner};
+use crate::volume::sum::with_sum;
 use crate::volume::{MemoryVolume, Volume, VolumePath, block_on};
 
 const SLOT: Area = Area::TxnSlot(7);
@@ -149,7 +150,32 @@ fn broker_and_controller_areas_count() {
             .read(&Area::Controller.dir().join("current.json"), 100)
             .await;
         let expected: &[u8] = br#"{"epoch":"10","broker":"kaas-3","instance":2}"#;
-        assert_eq!(&bytes.unwrap()[..], expected);
+        assert_eq!(bytes.unwrap(), with_sum(expected));
+    });
+}
+
+#[test]
+fn a_flipped_present_owner_is_damage_and_nobody_else() {
+    on_each_volume(async |volume| {
+        let (files, _) = with_target(&volume).await;
+        let claim = files.take_over(SLOT, owner(1, 1)).await.unwrap();
+        let current = SLOT.dir().join("current.json");
+        let whole = volume.read(&current, 100).await.unwrap();
+        let file = volume.open_write(&current).await.unwrap();
+        let content = whole.trim_ascii_end().len();
+        for bit in 0..content * 8 {
+            let mut bytes = whole.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            file.write_at(0, &[Bytes::from(bytes)]).await.unwrap();
+            let damaged = claim.check().await;
+            let Err(OwnedError::Damaged { path, .. }) = damaged else {
+                panic!("bit {bit}: {damaged:?}");
+            };
+            assert_eq!(path, current.to_string());
+        }
+        // Whoever takes it over writes it anew.
+        let again = files.take_over(SLOT, owner(1, 1)).await.unwrap();
+        assert_eq!(again.check().await, Ok(()));
     });
 }
 

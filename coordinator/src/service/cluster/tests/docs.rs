@@ -154,7 +154,7 @@ fn a_real_life_writes_the_files_of_the_document() {
     let (current, _) = samples()["current"];
     assert_eq!(
         files["__cluster/owners/controller/current.json"],
-        current.as_bytes()
+        with_sum(current.as_bytes())
     );
     for path in [
         "__cluster/cluster.json",
