@@ -13,7 +13,7 @@ use super::offset_state::OffsetState;
 use super::offsets::membership;
 use crate::machine::group::Now;
 use crate::machine::group::classic::{Answer, ClassicGroup, ClassicState, Effects, Fact, Token};
-use crate::machine::group::classic::{JoinReply, SyncReply};
+use crate::machine::group::classic::{JoinReply, SyncReply, Synced};
 
 /// A group.
 #[derive(Debug)]
@@ -97,13 +97,19 @@ impl CellState {
         self.is_vacant() && self.classic.generation() == 0
     }
 
-    /// Prepares that a stable group is known after a restart; whether it is to be put into the
-    /// queue of the writers for it.
-    pub(super) fn begin(&mut self) -> bool {
-        let members = membership(self);
-        let stable = self.classic.state() == ClassicState::Stable;
-        let begun = stable.then(|| self.offsets.book.begin(&members));
-        begun.flatten().is_some() && self.offsets.wants_queue()
+    /// Prepares that a stable group is known after a restart.
+    pub(super) fn begin(&mut self) {
+        if self.classic.state() == ClassicState::Stable {
+            let members = membership(self);
+            self.offsets.book.begin(&members);
+        }
+    }
+
+    /// Where the answer to a SyncGroup comes that is decided already.
+    pub(super) fn wait_for_assignment(&mut self, synced: Synced) -> oneshot::Receiver<SyncReply> {
+        let (reply, wait) = oneshot::channel();
+        self.offsets.answer_sync(reply, synced);
+        wait
     }
 
     pub(super) fn park_join(&mut self, token: Token) -> oneshot::Receiver<JoinReply> {
@@ -135,7 +141,10 @@ impl CellState {
                 other => unexpected(token, other.is_some()),
             },
             Answer::Sync(token, reply) => match self.parked.remove(&token) {
-                Some(Parked::Sync(waits)) => waits.send(reply).is_ok(),
+                Some(Parked::Sync(waits)) => match reply {
+                    Ok(synced) => return self.offsets.answer_sync(waits, synced),
+                    Err(error) => waits.send(Err(error)).is_ok(),
+                },
                 other => unexpected(token, other.is_some()),
             },
         };

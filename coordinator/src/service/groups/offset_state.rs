@@ -6,6 +6,7 @@ use store_adapter::fault::{Fault, planted};
 use tokio::sync::oneshot;
 
 use crate::machine::group::GroupError;
+use crate::machine::group::classic::{SyncReply, Synced};
 use crate::machine::group::offsets::{Change, Image, OffsetBook, PrepareError};
 use crate::volume::format::{GroupOffsetsFile, Kept};
 
@@ -32,6 +33,24 @@ impl Pending {
     }
 }
 
+/// Who hears that a change is durable, or that it is not.
+#[derive(Debug)]
+enum Waiting {
+    /// Who prepared it.
+    Change(oneshot::Sender<Result<(), GroupError>>),
+    /// A SyncGroup that was decided behind it.
+    Sync(oneshot::Sender<SyncReply>, Synced),
+}
+
+impl Waiting {
+    fn tell(self, outcome: Result<(), GroupError>) -> bool {
+        match self {
+            Self::Change(waits) => waits.send(outcome).is_ok(),
+            Self::Sync(waits, synced) => waits.send(outcome.map(|()| synced)).is_ok(),
+        }
+    }
+}
+
 /// The offsets of a group. What waits is bounded by the requests that were admitted.
 #[derive(Debug, Default)]
 pub struct OffsetState {
@@ -39,7 +58,7 @@ pub struct OffsetState {
     pub book: OffsetBook,
     /// What the file has besides.
     kept: Kept,
-    waiting: VecDeque<(Change, oneshot::Sender<Result<(), GroupError>>)>,
+    waiting: VecDeque<(Change, Waiting)>,
     /// There is a file, as far as is known.
     filed: bool,
     /// The file is to be removed, or is being: the cell must stay as long.
@@ -99,8 +118,26 @@ impl OffsetState {
             return Ok(Pending::concluded());
         }
         let (done, wait) = oneshot::channel();
-        self.waiting.push_back((change, done));
+        self.waiting.push_back((change, Waiting::Change(done)));
         Ok(Pending(wait))
+    }
+
+    /// Answers a SyncGroup when everything is durable that was prepared before it: what was
+    /// accepted of the generations before, which its member may read next, and that there is a
+    /// group.
+    pub(super) fn answer_sync(&mut self, waits: oneshot::Sender<SyncReply>, synced: Synced) {
+        let waiting = Waiting::Sync(waits, synced);
+        let heard = match self.book.unchanged() {
+            Ok(change) if self.book.is_concluded(change) => waiting.tell(Ok(())),
+            Ok(change) => {
+                self.waiting.push_back((change, waiting));
+                return;
+            }
+            Err(_) => waiting.tell(Err(GroupError::CoordinatorNotAvailable)),
+        };
+        if !heard {
+            tracing::trace!("nobody waits for this assignment any more");
+        }
     }
 
     /// Whether the group is to be put into the queue now: there is work, and it is not in it.
@@ -179,10 +216,10 @@ impl OffsetState {
             if *change > up_to {
                 return;
             }
-            if let Some((_, done)) = self.waiting.pop_front()
-                && done.send(outcome).is_err()
+            if let Some((_, waiting)) = self.waiting.pop_front()
+                && !waiting.tell(outcome)
             {
-                tracing::trace!("nobody waits for this commit any more");
+                tracing::trace!("nobody waits for this change any more");
             }
         }
     }

@@ -361,7 +361,7 @@ impl Offsets {
         decided.unwrap_or(Err(GroupError::CoordinatorNotAvailable))
     }
 
-    /// Decides on a group and puts it into the queue if there is something to read or write.
+    /// Decides on the offsets of a group.
     pub(super) fn on_cell<R>(
         &self,
         group: &str,
@@ -372,16 +372,9 @@ impl Offsets {
         groups.admit(group)?;
         // A damaged file under a hashed name may be the group's.
         let create = create || groups.shared.slots.may_be_untold(group);
-        let decided = groups.decide(group, create, |state, now| {
-            let decided = decide(state, now);
-            ((decided, state.offsets.wants_queue()), Effects::default())
-        })?;
-        Ok(decided.map(|(decided, wants_queue)| {
-            if wants_queue {
-                self.shared.queue.push(group.into());
-            }
-            decided
-        }))
+        groups.decide(group, create, |state, now| {
+            (decide(state, now), Effects::default())
+        })
     }
 }
 

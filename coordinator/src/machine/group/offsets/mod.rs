@@ -222,7 +222,10 @@ impl OffsetBook {
     }
 
     /// What a repeated or empty change waits for: everything that it was decided on.
-    fn unchanged(&self) -> Result<Change, PrepareError> {
+    ///
+    /// # Errors
+    /// [`PrepareError::Unsettled`].
+    pub fn unchanged(&self) -> Result<Change, PrepareError> {
         if self.is_settled() {
             Ok(self.prepared)
         } else {
