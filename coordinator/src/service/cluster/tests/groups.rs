@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use store_adapter::ids::{ProducerEpoch, ProducerId};
-use store_adapter::volume::memory::{StepFault, StepOutcome};
+use store_adapter::volume::memory::{StepFault, StepHook, StepOutcome};
 use store_adapter::volume::{Volume as _, VolumePath};
 
 use super::super::ClusterNode;
@@ -57,7 +57,7 @@ pub(super) fn serve_with(
 
 impl Running {
     /// `None` where it hangs.
-    pub(super) fn try_start(site: &Site, process: Group, hook: Arc<Interrupt>) -> Option<Self> {
+    pub(super) fn try_start(site: &Site, process: Group, hook: Arc<dyn StepHook>) -> Option<Self> {
         let node = site.try_start(process, hook)?.ok()?;
         let running = serve_with(&site.world, node, process, GroupConfig::default());
         running.ready().then_some(running)

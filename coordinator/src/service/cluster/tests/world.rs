@@ -317,7 +317,7 @@ impl Site {
     pub(super) fn try_start(
         &self,
         group: Group,
-        hook: Arc<Interrupt>,
+        hook: Arc<dyn StepHook>,
     ) -> Option<Result<ClusterNode, StartError>> {
         self.world.run(ClusterNode::start(
             self.world.env(group),
