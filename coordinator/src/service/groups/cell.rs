@@ -15,6 +15,10 @@ use crate::machine::group::Now;
 use crate::machine::group::classic::{Answer, ClassicGroup, ClassicState, Effects, Fact, Token};
 use crate::machine::group::classic::{JoinReply, SyncReply, Synced};
 
+/// How long members of before this process may come back to a group that had some. They are heard
+/// of every third of their session timeout, which is 45 s by Kafka's default.
+pub(super) const AWAITED_MS: u64 = 60_000;
+
 /// A group.
 #[derive(Debug)]
 pub struct GroupCell {
@@ -33,6 +37,8 @@ pub struct CellState {
     parked: BTreeMap<Token, Parked>,
     /// The deadline under which the group is queued, in monotonic milliseconds.
     pub(super) queued: Option<u64>,
+    /// Until when members of before this process may come back, in monotonic milliseconds.
+    awaited_until: Option<u64>,
     /// The cell is no longer in the map: look the group up again.
     pub(super) forgotten: bool,
     /// What of the group is counted among what the members of all groups take, bytes.
@@ -55,6 +61,7 @@ impl GroupCell {
                 offsets,
                 parked: BTreeMap::new(),
                 queued: None,
+                awaited_until: None,
                 forgotten: false,
                 counted_bytes: 0,
             }),
@@ -97,6 +104,35 @@ impl CellState {
         self.is_vacant() && self.classic.generation() == 0
     }
 
+    /// The file of a group was read of which this process knows nothing yet. One that had members
+    /// has them still: they have not heard that this process has forgotten them.
+    pub(super) fn await_members(&mut self, now: Now) {
+        let table = self.offsets.book.durable();
+        let had_members = table.protocol_type().is_some() && table.empty_since_ms().is_none();
+        self.awaited_until = had_members.then(|| now.mono_ms.saturating_add(AWAITED_MS));
+    }
+
+    /// Gives members of before this process up whose time is over.
+    pub(super) fn keep_time(&mut self, now: Now) {
+        self.awaited_until = self.awaited_until.filter(|until| now.mono_ms < *until);
+    }
+
+    /// Whether the group has members that this process knows nothing of: the first one that comes
+    /// back begins a generation.
+    pub(super) fn is_awaiting(&self) -> bool {
+        let unknown = self.classic.state() == ClassicState::Empty && self.classic.generation() == 0;
+        unknown && self.awaited_until.is_some()
+    }
+
+    /// The state, as others see it.
+    pub(super) fn shown_state(&self) -> ClassicState {
+        if self.is_awaiting() {
+            ClassicState::PreparingRebalance
+        } else {
+            self.classic.state()
+        }
+    }
+
     /// Prepares that a stable group is known after a restart.
     pub(super) fn begin(&mut self) {
         if self.classic.state() == ClassicState::Stable {
@@ -131,6 +167,11 @@ impl CellState {
         }
         for fact in &effects.facts {
             log(group, fact);
+            if matches!(fact, Fact::Empty { .. }) {
+                // Without it a restart would look for its members.
+                let members = membership(self);
+                self.offsets.book.note_membership(&members);
+            }
         }
     }
 

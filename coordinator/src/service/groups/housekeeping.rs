@@ -122,13 +122,14 @@ impl Housekeeper {
     }
 
     fn each(&self, mut look: impl FnMut(&mut CellState, i64)) {
-        let now_ms = self.groups.now().wall_ms;
+        let now = self.groups.now();
         for cell in self.groups.cells() {
             let mut state = cell.lock();
             if state.forgotten {
                 continue;
             }
-            look(&mut state, now_ms);
+            state.keep_time(now);
+            look(&mut state, now.wall_ms);
             if state.offsets.wants_queue() {
                 self.queue.push(Arc::clone(cell.id()));
             }
@@ -144,7 +145,7 @@ fn expire(state: &mut CellState, now_ms: i64, period_ms: i64) {
         .cloned()
         .collect();
     let members = membership(state);
-    let group = match (state.classic.state(), members.protocol_type) {
+    let group = match (state.shown_state(), members.protocol_type) {
         (ClassicState::Empty, Some(_)) => match members.empty_since_ms {
             Some(since) => Retention::EmptySince(since),
             None => Retention::Changing,

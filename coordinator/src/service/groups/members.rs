@@ -117,18 +117,25 @@ impl Groups {
     }
 
     /// What a group looks like; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`GroupError::CoordinatorLoading`] while nothing is known of it, and as [`Groups::admit`].
     pub fn describe(&self, group: &str) -> Result<Option<Described>, GroupError> {
         self.admit(group)?;
         let Some(cell) = self.cell(group) else {
             return Ok(None);
         };
-        let state = cell.lock();
+        let mut state = cell.lock();
+        if state.offsets.book.is_unread() {
+            return Err(GroupError::CoordinatorLoading);
+        }
         if state.is_missing() {
             return Ok(None);
         }
-        let protocol_type = membership(&state).protocol_type;
+        state.keep_time(self.now());
         Ok(Some(Described {
-            protocol_type,
+            state: state.shown_state(),
+            protocol_type: membership(&state).protocol_type,
             ..state.classic.describe()
         }))
     }

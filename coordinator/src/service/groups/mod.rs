@@ -220,7 +220,9 @@ impl Groups {
             // Looked at under the lock: what is parked before this is answered by `stop`, or when
             // the slot is lost.
             self.admit(group)?;
-            let (reply, effects) = decide(&mut state, self.now());
+            let now = self.now();
+            state.keep_time(now);
+            let (reply, effects) = decide(&mut state, now);
             state.run(group, effects);
             self.keep_deadline(&cell, &mut state);
             self.count_bytes(&cell, &mut state);

@@ -59,6 +59,8 @@ pub struct OffsetState {
     /// What the file has besides.
     kept: Kept,
     waiting: VecDeque<(Change, Waiting)>,
+    /// The last try to read the file failed.
+    unreadable: bool,
     /// There is a file, as far as is known.
     filed: bool,
     /// The file is to be removed, or is being: the cell must stay as long.
@@ -103,6 +105,23 @@ impl OffsetState {
         } else {
             Err(GroupError::CoordinatorLoading)
         }
+    }
+
+    /// Whether it is known that there is a group. One whose file can't be read counts as if there
+    /// were none.
+    ///
+    /// # Errors
+    /// [`GroupError::CoordinatorLoading`] until the file was looked at.
+    pub(super) fn check_seen(&self) -> Result<bool, GroupError> {
+        match self.book.is_unread() {
+            true if !self.unreadable => Err(GroupError::CoordinatorLoading),
+            unread => Ok(!unread),
+        }
+    }
+
+    /// The file could not be read.
+    pub(super) fn not_read(&mut self) {
+        self.unreadable = true;
     }
 
     /// Waits for a prepared change.
@@ -167,6 +186,7 @@ impl OffsetState {
     }
 
     pub(super) fn read(&mut self, file: Option<GroupOffsetsFile>, now_ms: i64) {
+        self.unreadable = false;
         self.filed = file.is_some();
         let (table, kept) = file.unwrap_or_default().into_table(now_ms);
         self.kept = kept;

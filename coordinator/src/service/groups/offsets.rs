@@ -204,6 +204,9 @@ impl Offsets {
             if !simple && state.is_missing() {
                 return Err(missing);
             }
+            if simple && state.is_awaiting() {
+                return Err(GroupError::UnknownMemberId);
+            }
             state
                 .classic
                 .check_commit(commit.caller, commit.generation)?;
@@ -260,9 +263,15 @@ impl Offsets {
                 return Err(GroupError::GroupIdNotFound);
             }
             state.classic.can_delete_offsets()?;
+            let awaiting = state.is_awaiting();
+            let consumers = membership(state).protocol_type.as_deref() == Some("consumer");
+            if awaiting && !consumers {
+                return Err(GroupError::NonEmptyGroup);
+            }
             let mut keys = Vec::new();
             let outcomes = topics.iter().map(|asked| {
-                if state.classic.is_subscribed_to(&asked.topic) {
+                // What members subscribe to that have not come back is not known.
+                if awaiting || state.classic.is_subscribed_to(&asked.topic) {
                     return Err(GroupError::SubscribedToTopic);
                 }
                 let partitions = asked.partitions.iter();
@@ -286,6 +295,9 @@ impl Offsets {
             state.offsets.check()?;
             if state.is_missing() {
                 return Err(GroupError::GroupIdNotFound);
+            }
+            if state.is_awaiting() {
+                return Err(GroupError::NonEmptyGroup);
             }
             if state.offsets.is_blank() {
                 return Ok(Pending::concluded());
@@ -318,6 +330,10 @@ impl Offsets {
         let staged = self.on_cell(group, simple, |state, _| {
             if !simple && state.is_missing() {
                 return Err(GroupError::IllegalGeneration);
+            }
+            let names_member = !caller.member_id.is_empty() || caller.instance_id.is_some();
+            if simple && names_member && state.is_awaiting() {
+                return Err(GroupError::UnknownMemberId);
             }
             state.classic.check_txn_commit(caller, generation)?;
             state.offsets.check()?;
@@ -386,15 +402,14 @@ pub(super) fn membership(state: &CellState) -> Membership {
             empty_since_ms: state.classic.empty_since(),
         },
         // None since this process began: what the file says still holds.
-        None => Membership {
-            protocol_type: state.offsets.book.ahead().protocol_type().cloned(),
-            empty_since_ms: state
-                .offsets
-                .book
-                .ahead()
-                .empty_since_ms()
-                .or_else(|| state.classic.empty_since()),
-        },
+        None => {
+            let table = state.offsets.book.ahead();
+            let empty_since = state.classic.empty_since().filter(|_| !state.is_awaiting());
+            Membership {
+                protocol_type: table.protocol_type().cloned(),
+                empty_since_ms: table.empty_since_ms().or(empty_since),
+            }
+        }
     }
 }
 

@@ -179,16 +179,21 @@ impl Writer {
     async fn read(&self, cell: &GroupCell, slot: u32) -> Done {
         match self.files.read(slot, cell.id()).await {
             Ok(file) => {
-                let now_ms = self.groups.now().wall_ms;
+                let now = self.groups.now();
                 self.groups.shared.slots.told(cell.id());
                 let mut state = cell.lock();
-                state.offsets.read(file, now_ms);
+                let first = state.offsets.book.is_unread();
+                state.offsets.read(file, now.wall_ms);
+                if first {
+                    state.await_members(now);
+                }
                 state.plan_removal();
                 Done::Well
             }
             Err(GroupFileError::Stale) => Done::Lost,
             Err(error) => {
                 tracing::debug!(%error, group = %cell.id(), "offsets not read; trying again");
+                cell.lock().offsets.not_read();
                 Done::Later
             }
         }

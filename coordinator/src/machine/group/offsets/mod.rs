@@ -145,6 +145,11 @@ impl OffsetBook {
         self.standing == Standing::Settled
     }
 
+    /// Whether nothing is known of the group yet.
+    pub fn is_unread(&self) -> bool {
+        self.standing == Standing::Unread
+    }
+
     /// Whether the file must be read before anything else.
     pub fn must_read(&self) -> bool {
         matches!(self.standing, Standing::MustRead | Standing::Unread)

@@ -128,7 +128,7 @@ fn a_member_is_a_stranger_after_a_crash_also_of_a_group_without_offsets() {
     site.volume.power_cut(20);
     let second = Running::start(&site, 2);
     assert_eq!(second.fetch("g"), BTreeMap::new());
-    assert_eq!(second.state("g"), Some("Empty"));
+    assert_eq!(second.state("g"), Some("PreparingRebalance"));
     let unknown = Err(GroupError::UnknownMemberId);
     assert_eq!(second.commit_as("g", &joined, 5), unknown);
     assert_eq!(second.groups.heartbeat("g", caller(&joined), 1), unknown);
@@ -181,8 +181,9 @@ fn a_group_that_lost_its_members_and_has_no_offsets_is_gone() {
     assert!(!file(&site, "g").unwrap().deleted);
     site.world.kill(1);
     let running = start(2);
-    assert_eq!(running.state("g"), Some("Empty"));
-    site.world.pass(Duration::from_secs(11));
+    site.world.pass(Duration::from_secs(30));
+    assert_eq!(running.state("g"), Some("PreparingRebalance"));
+    site.world.pass(Duration::from_secs(45));
     assert_eq!(running.state("g"), None);
 }
 

@@ -494,7 +494,7 @@ fn a_topic_takes_its_offsets_along() {
 }
 
 impl Running {
-    fn delete_group(&self, group: &'static str) -> Result<(), GroupError> {
+    pub(super) fn delete_group(&self, group: &'static str) -> Result<(), GroupError> {
         let offsets = self.offsets.clone();
         let deleted = self
             .world
