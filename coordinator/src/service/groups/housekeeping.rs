@@ -1,4 +1,6 @@
 //! What happens to offsets without a request: topics go, offsets expire, failures are tried again.
+//!
+//! An io task, which may take its time: it looks at all that every group has, one group at a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -83,7 +85,7 @@ impl Housekeeper {
             return;
         }
         let names: BTreeSet<&str> = gone.iter().map(|(name, _)| &**name).collect();
-        self.each(|state, _| {
+        self.each(|_, state, _| {
             // What an older volume gives no id for is of the topic that had the name.
             let purged = state.offsets.book.purge(|name, id| match id {
                 Some(id) => names.contains(name) && gone.contains(&(name.into(), id)),
@@ -97,7 +99,8 @@ impl Housekeeper {
     fn check(&self) {
         let config = self.groups.config().offsets.clone();
         let topics = Arc::clone(&self.view.borrow().topics);
-        self.each(|state, now_ms| {
+        let mut vacant = Vec::new();
+        self.each(|group, state, now_ms| {
             if state.offsets.check().is_err() {
                 return;
             }
@@ -113,15 +116,18 @@ impl Housekeeper {
             expire(state, now_ms, config.retention_ms);
             let before_ms = now_ms.saturating_sub(config.producer_id_expiration_ms);
             state.offsets.book.forget_decisions(before_ms);
+            if state.is_vacant() {
+                vacant.push(Arc::clone(group));
+            }
         });
-        for cell in self.groups.cells() {
-            if self.groups.forget(cell.id()) {
-                tracing::debug!(group = %cell.id(), "nothing is left of a group");
+        for group in vacant {
+            if self.groups.forget(&group) {
+                tracing::debug!(%group, "nothing is left of a group");
             }
         }
     }
 
-    fn each(&self, mut look: impl FnMut(&mut CellState, i64)) {
+    fn each(&self, mut look: impl FnMut(&Arc<str>, &mut CellState, i64)) {
         let now = self.groups.now();
         for cell in self.groups.cells() {
             let mut state = cell.lock();
@@ -129,7 +135,7 @@ impl Housekeeper {
                 continue;
             }
             state.keep_time(now);
-            look(&mut state, now.wall_ms);
+            look(cell.id(), &mut state, now.wall_ms);
             if state.offsets.wants_queue() {
                 self.queue.push(Arc::clone(cell.id()));
             }

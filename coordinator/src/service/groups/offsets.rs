@@ -169,8 +169,9 @@ impl Offsets {
             queue: Arc::clone(&queue),
             view: view.clone(),
         };
+        // Not on a worker: it looks at every offset there is.
         let task = Box::pin(housekeeper.run());
-        drop(env.runtime.spawn("group-retention", task));
+        drop(env.runtime.spawn_io("group-retention", task));
         let shared = Shared {
             groups: groups.clone(),
             view,

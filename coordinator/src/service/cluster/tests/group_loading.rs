@@ -176,3 +176,13 @@ fn a_group_whose_members_a_restart_forgot_is_not_taken_for_an_empty_one() {
     assert_eq!(second.delete_group("g"), Ok(()));
     assert_eq!(second.state("g"), None);
 }
+
+#[test]
+fn who_looks_at_every_group_keeps_no_worker_busy() {
+    let site = site(43);
+    let running = Running::start(&site, 1);
+    assert_eq!(running.commit("g", 0, 5), Some(Ok(())));
+    let on_workers = site.world.on_workers();
+    assert!(on_workers.contains("group-deadlines"), "{on_workers:?}");
+    assert!(!on_workers.contains("group-retention"), "{on_workers:?}");
+}
