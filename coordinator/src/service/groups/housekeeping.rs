@@ -10,7 +10,6 @@ use store_adapter::runtime::Env;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::loader::AGAIN;
 use super::offsets::{is_gone, is_stable, membership};
 use super::writers::WriteQueue;
 use super::{CellState, Groups};
@@ -45,8 +44,7 @@ impl Housekeeper {
         while !self.queue.is_closed() {
             let now = clock.monotonic();
             if again.is_some_and(|at| at <= now) {
-                again = None;
-                self.queue.retry();
+                again = self.queue.retry(now);
             }
             if next <= now {
                 next = now + interval;
@@ -63,7 +61,7 @@ impl Housekeeper {
                 () = clock.sleep(wait) => Woken::Interval,
             };
             match woken {
-                Woken::Failure => again = again.or(Some(clock.monotonic() + AGAIN)),
+                Woken::Failure => again = self.queue.retry(clock.monotonic()),
                 Woken::Topics => {
                     let now = Arc::clone(&self.view.borrow_and_update().topics);
                     self.topics_changed(&topics, &now);

@@ -19,7 +19,7 @@ use super::{Groups, OffsetState};
 
 /// Slots that are claimed side by side.
 const CLAIMERS: usize = 8;
-/// How long to wait before what failed is tried again.
+/// How long to wait before what failed is tried again for the first time.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
 
 /// How long to wait at most before a file that does not tell its group is looked at again.

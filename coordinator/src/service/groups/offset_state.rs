@@ -1,14 +1,19 @@
 //! The offsets of a group in its cell, and who waits for them to become durable.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use store_adapter::fault::{Fault, planted};
 use tokio::sync::oneshot;
 
+use super::loader::AGAIN;
 use crate::machine::group::GroupError;
 use crate::machine::group::classic::{SyncReply, Synced};
 use crate::machine::group::offsets::{Change, Image, OffsetBook, PrepareError};
 use crate::volume::format::{GroupOffsetsFile, Kept};
+
+/// How long to wait at most before a file is tried again that can't be read or written.
+const AGAIN_MAX: Duration = Duration::from_secs(8);
 
 /// A change that was prepared: ordered, and durable later.
 #[derive(Debug)]
@@ -61,6 +66,8 @@ pub struct OffsetState {
     waiting: VecDeque<(Change, Waiting)>,
     /// The last try to read the file failed.
     unreadable: bool,
+    /// How often in a row its file could not be read or written.
+    failures: u32,
     /// There is a file, as far as is known.
     filed: bool,
     /// The file is to be removed, or is being: the cell must stay as long.
@@ -187,13 +194,22 @@ impl OffsetState {
 
     pub(super) fn read(&mut self, file: Option<GroupOffsetsFile>, now_ms: i64) {
         self.unreadable = false;
+        self.failures = 0;
         self.filed = file.is_some();
         let (table, kept) = file.unwrap_or_default().into_table(now_ms);
         self.kept = kept;
         self.book.reloaded(table);
     }
 
+    /// Its file could not be read or written; how long to wait before it is tried again.
+    pub(super) fn failed(&mut self) -> Duration {
+        let wait = AGAIN.saturating_mul(1 << self.failures.min(16));
+        self.failures = self.failures.saturating_add(1);
+        wait.min(AGAIN_MAX)
+    }
+
     pub(super) fn written(&mut self, image: &Image) {
+        self.failures = 0;
         self.filed = true;
         self.book.written(image);
         self.conclude(image.change, Ok(()));

@@ -1,6 +1,7 @@
 //! Groups while their files are found and read: what is answered, and by whom it is not held up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use store_adapter::runtime::BoxFuture;
@@ -20,6 +21,7 @@ struct Unreadable {
     /// Whether it is an error to open them; else it takes until they are healed.
     fails: bool,
     healed: watch::Sender<bool>,
+    met: AtomicU64,
 }
 
 impl Unreadable {
@@ -28,6 +30,7 @@ impl Unreadable {
             paths: groups.iter().map(|group| path(group)).collect(),
             fails,
             healed: watch::channel(false).0,
+            met: AtomicU64::new(0),
         })
     }
 
@@ -40,6 +43,7 @@ impl StepHook for Unreadable {
     fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
         let mut healed = self.healed.subscribe();
         let met = step.op == StepOp::Open && self.paths.contains(&step.path);
+        self.met.fetch_add(u64::from(met), Ordering::Relaxed);
         let fails = met && self.fails && !*healed.borrow();
         Box::pin(async move {
             if fails {
@@ -185,4 +189,26 @@ fn who_looks_at_every_group_keeps_no_worker_busy() {
     let on_workers = site.world.on_workers();
     assert!(on_workers.contains("group-deadlines"), "{on_workers:?}");
     assert!(!on_workers.contains("group-retention"), "{on_workers:?}");
+}
+
+#[test]
+fn files_that_stay_unreadable_are_tried_less_and_less_often() {
+    let site = site(44);
+    let first = Running::start(&site, 1);
+    assert_eq!(first.commit("bad", 0, 5), Some(Ok(())));
+    site.world.kill(1);
+    let hook = Unreadable::new(&["bad"], true);
+    let second = Running::try_start(&site, 2, hook.clone()).unwrap();
+    let tries_in = |time: Duration| {
+        let before = hook.met.load(Ordering::Relaxed);
+        site.world.pass(time);
+        hook.met.load(Ordering::Relaxed) - before
+    };
+    let first_minute = tries_in(Duration::from_mins(1));
+    let second_minute = tries_in(Duration::from_mins(1));
+    assert!(first_minute > second_minute, "{first_minute}");
+    assert!((7..=8).contains(&second_minute), "{second_minute}");
+    hook.heal();
+    site.world.pass(Duration::from_secs(8));
+    assert_eq!(second.fetch("bad"), [(0, 5)].into());
 }
