@@ -286,11 +286,16 @@ impl Offsets {
         deleted.unwrap_or(Err(GroupError::GroupIdNotFound))
     }
 
-    /// DeleteGroups: deletes a group without members; its file says so when this returns.
+    /// DeleteGroups: deletes a group without members. When it returns, the deletion is ordered; the
+    /// group's file says so when the future is done.
     ///
     /// # Errors
-    /// [`GroupError::GroupIdNotFound`], [`GroupError::NonEmptyGroup`], and as [`Offsets::fetch`].
-    pub async fn delete_group(&self, group: &str) -> Result<(), GroupError> {
+    /// Of the future: [`GroupError::GroupIdNotFound`], [`GroupError::NonEmptyGroup`], and as
+    /// [`Offsets::fetch`].
+    pub fn delete_group(
+        &self,
+        group: &str,
+    ) -> impl Future<Output = Result<(), GroupError>> + Send + use<> {
         let deleted = self.on_cell(group, false, |state, _| {
             state.classic.can_delete()?;
             state.offsets.check()?;
@@ -305,14 +310,15 @@ impl Offsets {
             }
             let prepared = state.offsets.book.delete_group();
             state.offsets.pending(prepared)
-        })?;
-        deleted
-            .unwrap_or(Err(GroupError::GroupIdNotFound))?
-            .durable()
-            .await?;
-        // Somebody may have joined or committed meanwhile: then it is a new group.
-        self.shared.groups.forget(group);
-        Ok(())
+        });
+        let (groups, group) = (self.shared.groups.clone(), group.to_owned());
+        async move {
+            let deleted = deleted?.unwrap_or(Err(GroupError::GroupIdNotFound));
+            deleted?.durable().await?;
+            // Somebody may have joined or committed meanwhile: then it is a new group.
+            groups.forget(&group);
+            Ok(())
+        }
     }
 
     /// Stages the offsets of a transaction (TxnOffsetCommit). The transaction itself was checked.

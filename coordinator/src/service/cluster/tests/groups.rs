@@ -737,3 +737,19 @@ fn an_offset_that_comes_behind_the_end_of_its_transaction_is_refused() {
     }
     assert_eq!(second.fetch("never"), [(0, 5)].into());
 }
+
+#[test]
+fn deletions_of_many_groups_are_written_side_by_side() {
+    let site = site(45);
+    let running = Running::start(&site, 1);
+    for group in ["g", "h"] {
+        assert_eq!(running.commit(group, 0, 5), Some(Ok(())));
+    }
+    let first = running.offsets.delete_group("g");
+    let second = running.offsets.delete_group("h");
+    // Ordered: nobody waits for the first one.
+    assert_eq!(site.world.run(second), Some(Ok(())));
+    assert_eq!(running.fetch("g"), BTreeMap::new());
+    assert_eq!(site.world.run(first), Some(Ok(())));
+    assert_eq!(running.groups.describe("g"), Ok(None));
+}
