@@ -43,6 +43,8 @@ pub struct CellState {
     pub(super) forgotten: bool,
     /// What of the group is counted among what the members of all groups take, bytes.
     pub(super) counted_bytes: usize,
+    /// The same of its offsets.
+    pub(super) counted_offsets: usize,
 }
 
 #[derive(Debug)]
@@ -64,6 +66,7 @@ impl GroupCell {
                 awaited_until: None,
                 forgotten: false,
                 counted_bytes: 0,
+                counted_offsets: 0,
             }),
         }
     }

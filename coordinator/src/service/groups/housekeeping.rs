@@ -134,6 +134,7 @@ impl Housekeeper {
             }
             state.keep_time(now);
             look(cell.id(), &mut state, now.wall_ms);
+            self.groups.count_bytes(&cell, &mut state);
             if state.offsets.wants_queue() {
                 self.queue.push(Arc::clone(cell.id()));
             }

@@ -30,7 +30,7 @@ use store_adapter::runtime::Env;
 use tokio::sync::{Notify, oneshot};
 
 use self::budget::Expected;
-pub use self::budget::{MEMBERS_BYTES_MAX, PENDING_ALL_MAX};
+pub use self::budget::{MEMBERS_BYTES_MAX, OFFSETS_BYTES_MAX, PENDING_ALL_MAX};
 pub use self::cell::{CellState, GroupCell};
 pub use self::files::{FoundGroup, GroupFileError, GroupFiles};
 pub use self::inspect::ListedGroup;
@@ -58,6 +58,8 @@ pub struct GroupConfig {
     pub offsets: OffsetConfig,
     /// What the members of all groups may take in memory, bytes.
     pub members_bytes_max: usize,
+    /// What the offsets of all groups may take, bytes.
+    pub offsets_bytes_max: usize,
     /// Members of all groups that were given an id and are expected to come back with it, at most.
     pub pending_max: usize,
 }
@@ -68,6 +70,7 @@ impl Default for GroupConfig {
             classic: ClassicConfig::default(),
             offsets: OffsetConfig::default(),
             members_bytes_max: MEMBERS_BYTES_MAX,
+            offsets_bytes_max: OFFSETS_BYTES_MAX,
             pending_max: PENDING_ALL_MAX,
         }
     }
@@ -100,6 +103,8 @@ struct Shared {
     stopped: AtomicBool,
     /// What the members of all groups take in memory.
     members_bytes: AtomicUsize,
+    /// What the offsets of all groups take.
+    offsets_bytes: AtomicUsize,
     /// Who was given an id last.
     expected: Expected,
     /// Which slots can be answered for.
@@ -127,6 +132,7 @@ impl Groups {
             wake: Arc::clone(&wake),
             stopped: AtomicBool::new(false),
             members_bytes: AtomicUsize::new(0),
+            offsets_bytes: AtomicUsize::new(0),
             expected: Expected::default(),
             slots: Slots::default(),
             writes: Arc::new(WriteQueue::new()),

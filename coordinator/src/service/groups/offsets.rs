@@ -197,10 +197,12 @@ impl Offsets {
     ///
     /// # Errors
     /// As the membership of the group demands; [`GroupError::CoordinatorLoading`] while its file
-    /// can't be read; [`GroupError::OffsetsTooLarge`].
+    /// can't be read; [`GroupError::OffsetsTooLarge`]; [`GroupError::CoordinatorNotAvailable`]
+    /// where the offsets of all groups take too much.
     pub fn commit(&self, group: &str, commit: OffsetCommit<'_>) -> Result<Pending, GroupError> {
         let simple = commit.generation < 0;
         let missing = commit.missing;
+        let groups = &self.shared.groups;
         let committed = self.on_cell(group, simple, |state, now| {
             if !simple && state.is_missing() {
                 return Err(missing);
@@ -216,6 +218,8 @@ impl Offsets {
             if commit.offsets.is_empty() {
                 return Ok(Pending::concluded());
             }
+            let book = &state.offsets.book;
+            groups.check_offsets_room(|| book.growth(&commit.offsets))?;
             let facts = CommitFacts {
                 now_ms: now.wall_ms,
                 retention_ms: commit.retention_ms,
@@ -334,6 +338,7 @@ impl Offsets {
         offsets: Vec<NewOffset>,
     ) -> Result<Result<Pending, StageError>, GroupError> {
         let simple = generation < 0;
+        let groups = &self.shared.groups;
         let staged = self.on_cell(group, simple, |state, _| {
             if !simple && state.is_missing() {
                 return Err(GroupError::IllegalGeneration);
@@ -344,6 +349,8 @@ impl Offsets {
             }
             state.classic.check_txn_commit(caller, generation)?;
             state.offsets.check()?;
+            let book = &state.offsets.book;
+            groups.check_offsets_room(|| book.growth(&offsets))?;
             let membership = membership(state);
             match state.offsets.book.stage(txn, offsets, &membership) {
                 Ok(change) => Ok(Ok(state.offsets.pending(Ok(change))?)),

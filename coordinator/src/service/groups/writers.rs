@@ -180,8 +180,7 @@ impl Writer {
             }
             Done::Later => {
                 let wait = cell.lock().offsets.failed();
-                self.queue
-                    .put_off(group, self.env.clock.monotonic() + wait);
+                self.queue.put_off(group, self.env.clock.monotonic() + wait);
             }
             Done::Lost => {
                 tracing::error!(slot, "another process owns this group slot");
@@ -202,6 +201,7 @@ impl Writer {
                     state.await_members(now);
                 }
                 state.plan_removal();
+                self.groups.count_bytes(cell, &mut state);
                 Done::Well
             }
             Err(GroupFileError::Stale) => Done::Lost,
@@ -236,7 +236,7 @@ impl Writer {
         };
         count.fetch_add(1, Ordering::Relaxed);
         let mut state = cell.lock();
-        match outcome {
+        let done = match outcome {
             Ok(()) => {
                 state.offsets.written(image);
                 state.plan_removal();
@@ -258,6 +258,8 @@ impl Writer {
                     Done::Later
                 }
             }
-        }
+        };
+        self.groups.count_bytes(cell, &mut state);
+        done
     }
 }

@@ -753,3 +753,40 @@ fn deletions_of_many_groups_are_written_side_by_side() {
     assert_eq!(site.world.run(first), Some(Ok(())));
     assert_eq!(running.groups.describe("g"), Ok(None));
 }
+
+#[test]
+fn offsets_of_all_groups_share_their_memory() {
+    let site = site(46);
+    let config = GroupConfig {
+        offsets_bytes_max: 2_000,
+        ..GroupConfig::default()
+    };
+    let start = |process| {
+        let node = site.start(process);
+        let running = serve_with(&site.world, node, process, config.clone());
+        assert!(running.ready());
+        running
+    };
+    let first = start(1);
+    for group in ["g", "h"] {
+        assert_eq!(first.commit(group, 0, 5), Some(Ok(())));
+    }
+    let refused = Some(Err(GroupError::CoordinatorNotAvailable));
+    let full = |running: &Running| {
+        assert_eq!(running.commit("i", 0, 5), refused);
+        assert!(running.groups.cell("i").is_none(), "nothing is kept of it");
+        assert_eq!(running.commit("g", 1, 5), refused);
+        // What is there goes on.
+        assert_eq!(running.commit("g", 0, 6), Some(Ok(())));
+    };
+    full(&first);
+    site.world.kill(1);
+    let second = start(2);
+    for group in ["g", "h"] {
+        second.fetch(group);
+    }
+    full(&second);
+    assert_eq!(second.delete_group("h"), Ok(()));
+    site.world.pass(Duration::from_secs(1));
+    assert_eq!(second.commit("i", 0, 5), Some(Ok(())));
+}
