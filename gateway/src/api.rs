@@ -184,10 +184,12 @@ skip_assignment (KIP-814).";
                 "Several members from v3, also by group instance id alone.";
             SyncGroup, 14, 0..=5, 0, kp::SyncGroupRequest, kp::SyncGroupResponse,
                 "A request that a later one of the same member replaces is answered with 27; \
-Kafka never answers it.";
+Kafka never answers it. Answered when all that was accepted of the group before is durable; \
+15 where that fails, as in Kafka.";
             DescribeGroups, 15, 0..=6, 0, kp::DescribeGroupsRequest,
                 Wide<kp::DescribeGroupsResponse>,
-                "A group that is not there is Dead to v5 and 69 from v6.";
+                "A group that is not there is Dead to v5 and 69 from v6. One whose members a \
+restart forgot is in PreparingRebalance for a minute, or until one is back.";
             ListGroups, 16, 0..=5, 0, kp::ListGroupsRequest, Wide<kp::ListGroupsResponse>,
                 "By state from v4, by type from v5.";
             ApiVersions, 18, 0..=4, 0, kp::ApiVersionsRequest, kp::ApiVersionsResponse,

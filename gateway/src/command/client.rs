@@ -306,6 +306,23 @@ impl Client {
         within(&clock, patience, &what, again).await
     }
 
+    /// Asks a broker about all that it coordinates, again while `code` finds that it is loading.
+    pub(super) async fn call_loaded<R: Request>(
+        &mut self,
+        address: &str,
+        mut build: impl FnMut(i16) -> R,
+        code: impl Fn(&R::Response) -> i16,
+    ) -> Result<R::Response, Failure> {
+        let late = self.monotonic() + self.patience;
+        loop {
+            let answer = self.call(Some(address), &mut build).await?;
+            if !COORDINATOR_MOVES.contains(&code(&answer)) || self.monotonic() >= late {
+                return Ok(answer);
+            }
+            self.pause(RETRY_PAUSE).await;
+        }
+    }
+
     async fn connection(&mut self, address: &str) -> Result<&mut Connection, Failure> {
         if !self.connections.contains_key(address) {
             let connection = Connection::open(address).await?;

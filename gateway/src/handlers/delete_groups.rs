@@ -16,15 +16,19 @@ pub(crate) fn handle(
     _context: &RequestContext,
     request: DeleteGroupsRequest,
 ) -> Staged<ApiResponse> {
-    let broker = Arc::clone(broker);
+    let mut seen = BTreeSet::new();
+    let mut deletions = Vec::new();
+    for group in request.groups_names {
+        if seen.insert(group.clone()) {
+            // All before the first is waited for: they are written side by side.
+            let deletion = broker.offsets().delete_group(&group);
+            deletions.push((group, deletion));
+        }
+    }
     Staged::Later(Box::pin(async move {
         let mut response = DeleteGroupsResponse::default();
-        let mut seen = BTreeSet::new();
-        for group in request.groups_names {
-            if !seen.insert(group.clone()) {
-                continue;
-            }
-            let code = match broker.offsets().delete_group(&group).await {
+        for (group, deletion) in deletions {
+            let code = match deletion.await {
                 Ok(()) => 0,
                 Err(error) => error_code::group(error).code(),
             };

@@ -1,7 +1,8 @@
 //! SyncGroup (key 14), versions 0 to 5. v3 static members; v5 protocol type and name, which are
 //! then mandatory.
 //!
-//! Answered when the leader's assignment is there.
+//! Answered when the leader's assignment is there, and everything that was accepted of the group
+//! before it is durable; 15 where it is not, or may not be.
 
 use std::sync::Arc;
 

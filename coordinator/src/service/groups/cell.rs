@@ -13,7 +13,11 @@ use super::offset_state::OffsetState;
 use super::offsets::membership;
 use crate::machine::group::Now;
 use crate::machine::group::classic::{Answer, ClassicGroup, ClassicState, Effects, Fact, Token};
-use crate::machine::group::classic::{JoinReply, SyncReply};
+use crate::machine::group::classic::{JoinReply, SyncReply, Synced};
+
+/// How long members of before this process may come back to a group that had some. They are heard
+/// of every third of their session timeout, which is 45 s by Kafka's default.
+pub(super) const AWAITED_MS: u64 = 60_000;
 
 /// A group.
 #[derive(Debug)]
@@ -33,10 +37,14 @@ pub struct CellState {
     parked: BTreeMap<Token, Parked>,
     /// The deadline under which the group is queued, in monotonic milliseconds.
     pub(super) queued: Option<u64>,
+    /// Until when members of before this process may come back, in monotonic milliseconds.
+    awaited_until: Option<u64>,
     /// The cell is no longer in the map: look the group up again.
     pub(super) forgotten: bool,
     /// What of the group is counted among what the members of all groups take, bytes.
     pub(super) counted_bytes: usize,
+    /// The same of its offsets.
+    pub(super) counted_offsets: usize,
 }
 
 #[derive(Debug)]
@@ -55,8 +63,10 @@ impl GroupCell {
                 offsets,
                 parked: BTreeMap::new(),
                 queued: None,
+                awaited_until: None,
                 forgotten: false,
                 counted_bytes: 0,
+                counted_offsets: 0,
             }),
         }
     }
@@ -97,13 +107,48 @@ impl CellState {
         self.is_vacant() && self.classic.generation() == 0
     }
 
-    /// Prepares that a stable group is known after a restart; whether it is to be put into the
-    /// queue of the writers for it.
-    pub(super) fn begin(&mut self) -> bool {
-        let members = membership(self);
-        let stable = self.classic.state() == ClassicState::Stable;
-        let begun = stable.then(|| self.offsets.book.begin(&members));
-        begun.flatten().is_some() && self.offsets.wants_queue()
+    /// The file of a group was read of which this process knows nothing yet. One that had members
+    /// has them still: they have not heard that this process has forgotten them.
+    pub(super) fn await_members(&mut self, now: Now) {
+        let table = self.offsets.book.durable();
+        let had_members = table.protocol_type().is_some() && table.empty_since_ms().is_none();
+        self.awaited_until = had_members.then(|| now.mono_ms.saturating_add(AWAITED_MS));
+    }
+
+    /// Gives members of before this process up whose time is over.
+    pub(super) fn keep_time(&mut self, now: Now) {
+        self.awaited_until = self.awaited_until.filter(|until| now.mono_ms < *until);
+    }
+
+    /// Whether the group has members that this process knows nothing of: the first one that comes
+    /// back begins a generation.
+    pub(super) fn is_awaiting(&self) -> bool {
+        let unknown = self.classic.state() == ClassicState::Empty && self.classic.generation() == 0;
+        unknown && self.awaited_until.is_some()
+    }
+
+    /// The state, as others see it.
+    pub(super) fn shown_state(&self) -> ClassicState {
+        if self.is_awaiting() {
+            ClassicState::PreparingRebalance
+        } else {
+            self.classic.state()
+        }
+    }
+
+    /// Prepares that a stable group is known after a restart.
+    pub(super) fn begin(&mut self) {
+        if self.classic.state() == ClassicState::Stable {
+            let members = membership(self);
+            self.offsets.book.begin(&members);
+        }
+    }
+
+    /// Where the answer to a SyncGroup comes that is decided already.
+    pub(super) fn wait_for_assignment(&mut self, synced: Synced) -> oneshot::Receiver<SyncReply> {
+        let (reply, wait) = oneshot::channel();
+        self.offsets.answer_sync(reply, synced);
+        wait
     }
 
     pub(super) fn park_join(&mut self, token: Token) -> oneshot::Receiver<JoinReply> {
@@ -125,6 +170,11 @@ impl CellState {
         }
         for fact in &effects.facts {
             log(group, fact);
+            if matches!(fact, Fact::Empty { .. }) {
+                // Without it a restart would look for its members.
+                let members = membership(self);
+                self.offsets.book.note_membership(&members);
+            }
         }
     }
 
@@ -135,7 +185,10 @@ impl CellState {
                 other => unexpected(token, other.is_some()),
             },
             Answer::Sync(token, reply) => match self.parked.remove(&token) {
-                Some(Parked::Sync(waits)) => waits.send(reply).is_ok(),
+                Some(Parked::Sync(waits)) => match reply {
+                    Ok(synced) => return self.offsets.answer_sync(waits, synced),
+                    Err(error) => waits.send(Err(error)).is_ok(),
+                },
                 other => unexpected(token, other.is_some()),
             },
         };

@@ -1,4 +1,6 @@
 //! What happens to offsets without a request: topics go, offsets expire, failures are tried again.
+//!
+//! An io task, which may take its time: it looks at all that every group has, one group at a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +10,6 @@ use store_adapter::runtime::Env;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::loader::AGAIN;
 use super::offsets::{is_gone, is_stable, membership};
 use super::writers::WriteQueue;
 use super::{CellState, Groups};
@@ -43,8 +44,7 @@ impl Housekeeper {
         while !self.queue.is_closed() {
             let now = clock.monotonic();
             if again.is_some_and(|at| at <= now) {
-                again = None;
-                self.queue.retry();
+                again = self.queue.retry(now);
             }
             if next <= now {
                 next = now + interval;
@@ -61,7 +61,7 @@ impl Housekeeper {
                 () = clock.sleep(wait) => Woken::Interval,
             };
             match woken {
-                Woken::Failure => again = again.or(Some(clock.monotonic() + AGAIN)),
+                Woken::Failure => again = self.queue.retry(clock.monotonic()),
                 Woken::Topics => {
                     let now = Arc::clone(&self.view.borrow_and_update().topics);
                     self.topics_changed(&topics, &now);
@@ -83,7 +83,7 @@ impl Housekeeper {
             return;
         }
         let names: BTreeSet<&str> = gone.iter().map(|(name, _)| &**name).collect();
-        self.each(|state, _| {
+        self.each(|_, state, _| {
             // What an older volume gives no id for is of the topic that had the name.
             let purged = state.offsets.book.purge(|name, id| match id {
                 Some(id) => names.contains(name) && gone.contains(&(name.into(), id)),
@@ -97,7 +97,8 @@ impl Housekeeper {
     fn check(&self) {
         let config = self.groups.config().offsets.clone();
         let topics = Arc::clone(&self.view.borrow().topics);
-        self.each(|state, now_ms| {
+        let mut vacant = Vec::new();
+        self.each(|group, state, now_ms| {
             if state.offsets.check().is_err() {
                 return;
             }
@@ -113,22 +114,27 @@ impl Housekeeper {
             expire(state, now_ms, config.retention_ms);
             let before_ms = now_ms.saturating_sub(config.producer_id_expiration_ms);
             state.offsets.book.forget_decisions(before_ms);
+            if state.is_vacant() {
+                vacant.push(Arc::clone(group));
+            }
         });
-        for cell in self.groups.cells() {
-            if self.groups.forget(cell.id()) {
-                tracing::debug!(group = %cell.id(), "nothing is left of a group");
+        for group in vacant {
+            if self.groups.forget(&group) {
+                tracing::debug!(%group, "nothing is left of a group");
             }
         }
     }
 
-    fn each(&self, mut look: impl FnMut(&mut CellState, i64)) {
-        let now_ms = self.groups.now().wall_ms;
+    fn each(&self, mut look: impl FnMut(&Arc<str>, &mut CellState, i64)) {
+        let now = self.groups.now();
         for cell in self.groups.cells() {
             let mut state = cell.lock();
             if state.forgotten {
                 continue;
             }
-            look(&mut state, now_ms);
+            state.keep_time(now);
+            look(cell.id(), &mut state, now.wall_ms);
+            self.groups.count_bytes(&cell, &mut state);
             if state.offsets.wants_queue() {
                 self.queue.push(Arc::clone(cell.id()));
             }
@@ -144,7 +150,7 @@ fn expire(state: &mut CellState, now_ms: i64, period_ms: i64) {
         .cloned()
         .collect();
     let members = membership(state);
-    let group = match (state.classic.state(), members.protocol_type) {
+    let group = match (state.shown_state(), members.protocol_type) {
         (ClassicState::Empty, Some(_)) => match members.empty_since_ms {
             Some(since) => Retention::EmptySince(since),
             None => Retention::Changing,

@@ -21,25 +21,28 @@ pub struct ListedGroup {
 }
 
 impl Groups {
-    /// Every group, by its id.
+    /// Every group, by its id, but for those whose file can't be read.
     ///
     /// # Errors
-    /// [`GroupError::CoordinatorLoading`] until every slot is taken over: a list would lack groups.
+    /// [`GroupError::CoordinatorLoading`] until every slot is taken over and the file of every
+    /// group was looked at: a list would lack groups.
     pub fn list(&self) -> Result<Vec<ListedGroup>, GroupError> {
         self.check_running()?;
         if self.shared.slots.loading() > 0 {
             return Err(GroupError::CoordinatorLoading);
         }
+        let now = self.now();
         let mut listed = Vec::new();
         for cell in self.cells() {
-            let state = cell.lock();
-            if state.is_missing() {
+            let mut state = cell.lock();
+            if !state.offsets.check_seen()? || state.is_missing() {
                 continue;
             }
+            state.keep_time(now);
             listed.push(ListedGroup {
                 group: Arc::clone(cell.id()),
                 group_type: GroupType::Classic,
-                state: state.classic.state().name(),
+                state: state.shown_state().name(),
                 protocol_type: membership(&state).protocol_type.unwrap_or_default(),
             });
         }

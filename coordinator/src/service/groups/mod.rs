@@ -11,6 +11,7 @@ mod housekeeping;
 mod inspect;
 mod loader;
 mod losing;
+mod members;
 mod offset_state;
 mod offsets;
 mod routing;
@@ -29,12 +30,11 @@ use store_adapter::runtime::Env;
 use tokio::sync::{Notify, oneshot};
 
 use self::budget::Expected;
-pub use self::budget::{MEMBERS_BYTES_MAX, PENDING_ALL_MAX};
+pub use self::budget::{MEMBERS_BYTES_MAX, OFFSETS_BYTES_MAX, PENDING_ALL_MAX};
 pub use self::cell::{CellState, GroupCell};
 pub use self::files::{FoundGroup, GroupFileError, GroupFiles};
 pub use self::inspect::ListedGroup;
 pub use self::offset_state::{OffsetState, Pending};
-use self::offsets::membership;
 pub use self::offsets::{
     FetchedOffset, FetchedTopic, OffsetCommit, OffsetConfig, Offsets, TopicPartitions,
 };
@@ -43,10 +43,7 @@ use self::slots::Slots;
 pub use self::writers::OffsetCounters;
 use self::writers::WriteQueue;
 
-use crate::machine::group::classic::{
-    Caller, ClassicConfig, ClassicGroup, Described, Effects, Join, JoinRefused, JoinReply, Leaving,
-    Staged, Sync, SyncReply,
-};
+use crate::machine::group::classic::{ClassicConfig, ClassicGroup, Effects};
 use crate::machine::group::{GroupError, Now};
 
 /// Groups in memory; a new one beyond them is answered as not available.
@@ -61,6 +58,8 @@ pub struct GroupConfig {
     pub offsets: OffsetConfig,
     /// What the members of all groups may take in memory, bytes.
     pub members_bytes_max: usize,
+    /// What the offsets of all groups may take, bytes.
+    pub offsets_bytes_max: usize,
     /// Members of all groups that were given an id and are expected to come back with it, at most.
     pub pending_max: usize,
 }
@@ -71,6 +70,7 @@ impl Default for GroupConfig {
             classic: ClassicConfig::default(),
             offsets: OffsetConfig::default(),
             members_bytes_max: MEMBERS_BYTES_MAX,
+            offsets_bytes_max: OFFSETS_BYTES_MAX,
             pending_max: PENDING_ALL_MAX,
         }
     }
@@ -103,6 +103,8 @@ struct Shared {
     stopped: AtomicBool,
     /// What the members of all groups take in memory.
     members_bytes: AtomicUsize,
+    /// What the offsets of all groups take.
+    offsets_bytes: AtomicUsize,
     /// Who was given an id last.
     expected: Expected,
     /// Which slots can be answered for.
@@ -130,6 +132,7 @@ impl Groups {
             wake: Arc::clone(&wake),
             stopped: AtomicBool::new(false),
             members_bytes: AtomicUsize::new(0),
+            offsets_bytes: AtomicUsize::new(0),
             expected: Expected::default(),
             slots: Slots::default(),
             writes: Arc::new(WriteQueue::new()),
@@ -195,8 +198,9 @@ impl Groups {
         Ok(cell)
     }
 
-    /// Decides on a group under its lock, runs the effects and keeps its deadline. `None` if there
-    /// is no such group and it is not to be created.
+    /// Decides on a group under its lock, runs the effects, keeps its deadline, and puts it into
+    /// the queue of the writers if there is something to read or write. `None` if there is no such
+    /// group and it is not to be created.
     ///
     /// # Errors
     /// As [`Groups::cell_or_new`].
@@ -222,139 +226,24 @@ impl Groups {
             // Looked at under the lock: what is parked before this is answered by `stop`, or when
             // the slot is lost.
             self.admit(group)?;
-            let (reply, effects) = decide(&mut state, self.now());
+            let now = self.now();
+            state.keep_time(now);
+            let (reply, effects) = decide(&mut state, now);
             state.run(group, effects);
             self.keep_deadline(&cell, &mut state);
             self.count_bytes(&cell, &mut state);
+            let wants_queue = state.offsets.wants_queue();
             let refused = create && state.is_missing();
             drop(state);
+            if wants_queue {
+                self.shared.writes.push(Arc::clone(cell.id()));
+            }
             if refused {
                 // It was made for a request that left nothing.
                 self.forget_missing(group);
             }
             return Ok(Some(reply));
         }
-    }
-
-    /// JoinGroup.
-    pub fn join(&self, group: &str, join: Join) -> Reply<JoinReply> {
-        let config = &self.shared.config.classic;
-        let member_id = Arc::clone(&join.member_id);
-        let refuse = |error| {
-            Reply::Now(Err(JoinRefused {
-                error,
-                member_id: Arc::clone(&member_id),
-            }))
-        };
-        if group.is_empty() {
-            return refuse(GroupError::InvalidGroupId);
-        }
-        let allowed = config.min_session_timeout_ms..=config.max_session_timeout_ms;
-        if !allowed.contains(&join.session_timeout_ms) {
-            return refuse(GroupError::InvalidSessionTimeout);
-        }
-        if let Err(error) = self.admit(group) {
-            return refuse(error);
-        }
-        let create = member_id.is_empty();
-        let decided = self.decide(group, create, |state, now| {
-            if !self.has_room(state.classic.join_growth(&join)) {
-                return (
-                    refuse(GroupError::CoordinatorNotAvailable),
-                    Effects::default(),
-                );
-            }
-            let mut unique = || self.shared.env.uuid().to_string();
-            let (staged, effects) = state.classic.join(config, join, &mut unique, now);
-            let reply = match staged {
-                Staged::Now(reply) => Reply::Now(reply),
-                Staged::Parked(token) => Reply::Later(state.park_join(token)),
-            };
-            (reply, effects)
-        });
-        match decided {
-            Ok(Some(reply)) => {
-                self.expect(group, &reply);
-                reply
-            }
-            Ok(None) => refuse(GroupError::UnknownMemberId),
-            Err(error) => refuse(error),
-        }
-    }
-
-    /// SyncGroup.
-    pub fn sync(&self, group: &str, sync: Sync<'_>) -> Reply<SyncReply> {
-        let config = &self.shared.config.classic;
-        let decided = self.admit_named(group).and_then(|()| {
-            self.decide(group, false, |state, now| {
-                if !self.has_room(state.classic.sync_growth(&sync)) {
-                    let refused = Err(GroupError::CoordinatorNotAvailable);
-                    return ((Reply::Now(refused), false), Effects::default());
-                }
-                let (staged, effects) = state.classic.sync(config, sync, now);
-                let reply = match staged {
-                    Staged::Now(reply) => Reply::Now(reply),
-                    Staged::Parked(token) => Reply::Later(state.park_sync(token)),
-                };
-                ((reply, state.begin()), effects)
-            })
-        });
-        match decided {
-            Ok(Some((reply, wants_queue))) => {
-                if wants_queue {
-                    self.shared.writes.push(group.into());
-                }
-                reply
-            }
-            Ok(None) => Reply::Now(Err(GroupError::UnknownMemberId)),
-            Err(error) => Reply::Now(Err(error)),
-        }
-    }
-
-    /// Heartbeat.
-    pub fn heartbeat(
-        &self,
-        group: &str,
-        caller: Caller<'_>,
-        generation: i32,
-    ) -> Result<(), GroupError> {
-        self.admit_named(group)?;
-        let decided = self.decide(group, false, |state, now| {
-            let reply = state.classic.heartbeat(caller, generation, now);
-            (reply, Effects::default())
-        })?;
-        decided.unwrap_or(Err(GroupError::UnknownMemberId))
-    }
-
-    /// LeaveGroup: an outcome for each member of the request, in its order.
-    pub fn leave(
-        &self,
-        group: &str,
-        leaving: &[Leaving],
-    ) -> Result<Vec<Result<(), GroupError>>, GroupError> {
-        self.admit_named(group)?;
-        let config = &self.shared.config.classic;
-        let decided = self.decide(group, false, |state, now| {
-            state.classic.leave(config, leaving, now)
-        })?;
-        decided.unwrap_or_else(|| Ok(vec![Err(GroupError::UnknownMemberId); leaving.len()]))
-    }
-
-    /// What a group looks like; `None` if there is none.
-    pub fn describe(&self, group: &str) -> Result<Option<Described>, GroupError> {
-        self.admit(group)?;
-        let Some(cell) = self.cell(group) else {
-            return Ok(None);
-        };
-        let state = cell.lock();
-        if state.is_missing() {
-            return Ok(None);
-        }
-        let protocol_type = membership(&state).protocol_type;
-        Ok(Some(Described {
-            protocol_type,
-            ..state.classic.describe()
-        }))
     }
 
     /// Drops what is known of a group that is idle; whether it was. Where decided transactions are
@@ -461,12 +350,5 @@ impl Groups {
             return Err(GroupError::NotCoordinator);
         }
         Ok(())
-    }
-
-    fn admit_named(&self, group: &str) -> Result<(), GroupError> {
-        if group.is_empty() {
-            return Err(GroupError::InvalidGroupId);
-        }
-        self.admit(group)
     }
 }

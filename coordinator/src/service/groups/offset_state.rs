@@ -1,13 +1,19 @@
 //! The offsets of a group in its cell, and who waits for them to become durable.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use store_adapter::fault::{Fault, planted};
 use tokio::sync::oneshot;
 
+use super::loader::AGAIN;
 use crate::machine::group::GroupError;
+use crate::machine::group::classic::{SyncReply, Synced};
 use crate::machine::group::offsets::{Change, Image, OffsetBook, PrepareError};
 use crate::volume::format::{GroupOffsetsFile, Kept};
+
+/// How long to wait at most before a file is tried again that can't be read or written.
+const AGAIN_MAX: Duration = Duration::from_secs(8);
 
 /// A change that was prepared: ordered, and durable later.
 #[derive(Debug)]
@@ -32,6 +38,24 @@ impl Pending {
     }
 }
 
+/// Who hears that a change is durable, or that it is not.
+#[derive(Debug)]
+enum Waiting {
+    /// Who prepared it.
+    Change(oneshot::Sender<Result<(), GroupError>>),
+    /// A SyncGroup that was decided behind it.
+    Sync(oneshot::Sender<SyncReply>, Synced),
+}
+
+impl Waiting {
+    fn tell(self, outcome: Result<(), GroupError>) -> bool {
+        match self {
+            Self::Change(waits) => waits.send(outcome).is_ok(),
+            Self::Sync(waits, synced) => waits.send(outcome.map(|()| synced)).is_ok(),
+        }
+    }
+}
+
 /// The offsets of a group. What waits is bounded by the requests that were admitted.
 #[derive(Debug, Default)]
 pub struct OffsetState {
@@ -39,7 +63,11 @@ pub struct OffsetState {
     pub book: OffsetBook,
     /// What the file has besides.
     kept: Kept,
-    waiting: VecDeque<(Change, oneshot::Sender<Result<(), GroupError>>)>,
+    waiting: VecDeque<(Change, Waiting)>,
+    /// The last try to read the file failed.
+    unreadable: bool,
+    /// How often in a row its file could not be read or written.
+    failures: u32,
     /// There is a file, as far as is known.
     filed: bool,
     /// The file is to be removed, or is being: the cell must stay as long.
@@ -86,6 +114,23 @@ impl OffsetState {
         }
     }
 
+    /// Whether it is known that there is a group. One whose file can't be read counts as if there
+    /// were none.
+    ///
+    /// # Errors
+    /// [`GroupError::CoordinatorLoading`] until the file was looked at.
+    pub(super) fn check_seen(&self) -> Result<bool, GroupError> {
+        match self.book.is_unread() {
+            true if !self.unreadable => Err(GroupError::CoordinatorLoading),
+            unread => Ok(!unread),
+        }
+    }
+
+    /// The file could not be read.
+    pub(super) fn not_read(&mut self) {
+        self.unreadable = true;
+    }
+
     /// Waits for a prepared change.
     pub(super) fn pending(
         &mut self,
@@ -99,8 +144,26 @@ impl OffsetState {
             return Ok(Pending::concluded());
         }
         let (done, wait) = oneshot::channel();
-        self.waiting.push_back((change, done));
+        self.waiting.push_back((change, Waiting::Change(done)));
         Ok(Pending(wait))
+    }
+
+    /// Answers a SyncGroup when everything is durable that was prepared before it: what was
+    /// accepted of the generations before, which its member may read next, and that there is a
+    /// group.
+    pub(super) fn answer_sync(&mut self, waits: oneshot::Sender<SyncReply>, synced: Synced) {
+        let waiting = Waiting::Sync(waits, synced);
+        let heard = match self.book.unchanged() {
+            Ok(change) if self.book.is_concluded(change) => waiting.tell(Ok(())),
+            Ok(change) => {
+                self.waiting.push_back((change, waiting));
+                return;
+            }
+            Err(_) => waiting.tell(Err(GroupError::CoordinatorNotAvailable)),
+        };
+        if !heard {
+            tracing::trace!("nobody waits for this assignment any more");
+        }
     }
 
     /// Whether the group is to be put into the queue now: there is work, and it is not in it.
@@ -130,13 +193,23 @@ impl OffsetState {
     }
 
     pub(super) fn read(&mut self, file: Option<GroupOffsetsFile>, now_ms: i64) {
+        self.unreadable = false;
+        self.failures = 0;
         self.filed = file.is_some();
         let (table, kept) = file.unwrap_or_default().into_table(now_ms);
         self.kept = kept;
         self.book.reloaded(table);
     }
 
+    /// Its file could not be read or written; how long to wait before it is tried again.
+    pub(super) fn failed(&mut self) -> Duration {
+        let wait = AGAIN.saturating_mul(1 << self.failures.min(16));
+        self.failures = self.failures.saturating_add(1);
+        wait.min(AGAIN_MAX)
+    }
+
     pub(super) fn written(&mut self, image: &Image) {
+        self.failures = 0;
         self.filed = true;
         self.book.written(image);
         self.conclude(image.change, Ok(()));
@@ -179,10 +252,10 @@ impl OffsetState {
             if *change > up_to {
                 return;
             }
-            if let Some((_, done)) = self.waiting.pop_front()
-                && done.send(outcome).is_err()
+            if let Some((_, waiting)) = self.waiting.pop_front()
+                && !waiting.tell(outcome)
             {
-                tracing::trace!("nobody waits for this commit any more");
+                tracing::trace!("nobody waits for this change any more");
             }
         }
     }

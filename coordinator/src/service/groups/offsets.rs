@@ -169,8 +169,9 @@ impl Offsets {
             queue: Arc::clone(&queue),
             view: view.clone(),
         };
+        // Not on a worker: it looks at every offset there is.
         let task = Box::pin(housekeeper.run());
-        drop(env.runtime.spawn("group-retention", task));
+        drop(env.runtime.spawn_io("group-retention", task));
         let shared = Shared {
             groups: groups.clone(),
             view,
@@ -196,13 +197,18 @@ impl Offsets {
     ///
     /// # Errors
     /// As the membership of the group demands; [`GroupError::CoordinatorLoading`] while its file
-    /// can't be read; [`GroupError::OffsetsTooLarge`].
+    /// can't be read; [`GroupError::OffsetsTooLarge`]; [`GroupError::CoordinatorNotAvailable`]
+    /// where the offsets of all groups take too much.
     pub fn commit(&self, group: &str, commit: OffsetCommit<'_>) -> Result<Pending, GroupError> {
         let simple = commit.generation < 0;
         let missing = commit.missing;
+        let groups = &self.shared.groups;
         let committed = self.on_cell(group, simple, |state, now| {
             if !simple && state.is_missing() {
                 return Err(missing);
+            }
+            if simple && state.is_awaiting() {
+                return Err(GroupError::UnknownMemberId);
             }
             state
                 .classic
@@ -212,6 +218,8 @@ impl Offsets {
             if commit.offsets.is_empty() {
                 return Ok(Pending::concluded());
             }
+            let book = &state.offsets.book;
+            groups.check_offsets_room(|| book.growth(&commit.offsets))?;
             let facts = CommitFacts {
                 now_ms: now.wall_ms,
                 retention_ms: commit.retention_ms,
@@ -260,9 +268,15 @@ impl Offsets {
                 return Err(GroupError::GroupIdNotFound);
             }
             state.classic.can_delete_offsets()?;
+            let awaiting = state.is_awaiting();
+            let consumers = membership(state).protocol_type.as_deref() == Some("consumer");
+            if awaiting && !consumers {
+                return Err(GroupError::NonEmptyGroup);
+            }
             let mut keys = Vec::new();
             let outcomes = topics.iter().map(|asked| {
-                if state.classic.is_subscribed_to(&asked.topic) {
+                // What members subscribe to that have not come back is not known.
+                if awaiting || state.classic.is_subscribed_to(&asked.topic) {
                     return Err(GroupError::SubscribedToTopic);
                 }
                 let partitions = asked.partitions.iter();
@@ -276,30 +290,39 @@ impl Offsets {
         deleted.unwrap_or(Err(GroupError::GroupIdNotFound))
     }
 
-    /// DeleteGroups: deletes a group without members; its file says so when this returns.
+    /// DeleteGroups: deletes a group without members. When it returns, the deletion is ordered; the
+    /// group's file says so when the future is done.
     ///
     /// # Errors
-    /// [`GroupError::GroupIdNotFound`], [`GroupError::NonEmptyGroup`], and as [`Offsets::fetch`].
-    pub async fn delete_group(&self, group: &str) -> Result<(), GroupError> {
+    /// Of the future: [`GroupError::GroupIdNotFound`], [`GroupError::NonEmptyGroup`], and as
+    /// [`Offsets::fetch`].
+    pub fn delete_group(
+        &self,
+        group: &str,
+    ) -> impl Future<Output = Result<(), GroupError>> + Send + use<> {
         let deleted = self.on_cell(group, false, |state, _| {
             state.classic.can_delete()?;
             state.offsets.check()?;
             if state.is_missing() {
                 return Err(GroupError::GroupIdNotFound);
             }
+            if state.is_awaiting() {
+                return Err(GroupError::NonEmptyGroup);
+            }
             if state.offsets.is_blank() {
                 return Ok(Pending::concluded());
             }
             let prepared = state.offsets.book.delete_group();
             state.offsets.pending(prepared)
-        })?;
-        deleted
-            .unwrap_or(Err(GroupError::GroupIdNotFound))?
-            .durable()
-            .await?;
-        // Somebody may have joined or committed meanwhile: then it is a new group.
-        self.shared.groups.forget(group);
-        Ok(())
+        });
+        let (groups, group) = (self.shared.groups.clone(), group.to_owned());
+        async move {
+            let deleted = deleted?.unwrap_or(Err(GroupError::GroupIdNotFound));
+            deleted?.durable().await?;
+            // Somebody may have joined or committed meanwhile: then it is a new group.
+            groups.forget(&group);
+            Ok(())
+        }
     }
 
     /// Stages the offsets of a transaction (TxnOffsetCommit). The transaction itself was checked.
@@ -315,10 +338,14 @@ impl Offsets {
         offsets: Vec<NewOffset>,
     ) -> Result<Result<Pending, StageError>, GroupError> {
         let simple = generation < 0;
-        let view = &self.shared.view;
+        let (view, groups) = (&self.shared.view, &self.shared.groups);
         let staged = self.on_cell(group, simple, |state, _| {
             if !simple && state.is_missing() {
                 return Err(GroupError::IllegalGeneration);
+            }
+            let names_member = !caller.member_id.is_empty() || caller.instance_id.is_some();
+            if simple && names_member && state.is_awaiting() {
+                return Err(GroupError::UnknownMemberId);
             }
             state.classic.check_txn_commit(caller, generation)?;
             state.offsets.check()?;
@@ -329,6 +356,8 @@ impl Offsets {
             if named.any(|new| is_gone(&topics, &new.topic, Some(new.topic_id))) {
                 return Ok(Err(StageError::TopicGone));
             }
+            let book = &state.offsets.book;
+            groups.check_offsets_room(|| book.growth(&offsets))?;
             let membership = membership(state);
             match state.offsets.book.stage(txn, offsets, &membership) {
                 Ok(change) => Ok(Ok(state.offsets.pending(Ok(change))?)),
@@ -363,7 +392,7 @@ impl Offsets {
         decided.unwrap_or(Err(GroupError::CoordinatorNotAvailable))
     }
 
-    /// Decides on a group and puts it into the queue if there is something to read or write.
+    /// Decides on the offsets of a group.
     pub(super) fn on_cell<R>(
         &self,
         group: &str,
@@ -374,16 +403,9 @@ impl Offsets {
         groups.admit(group)?;
         // A damaged file under a hashed name may be the group's.
         let create = create || groups.shared.slots.may_be_untold(group);
-        let decided = groups.decide(group, create, |state, now| {
-            let decided = decide(state, now);
-            ((decided, state.offsets.wants_queue()), Effects::default())
-        })?;
-        Ok(decided.map(|(decided, wants_queue)| {
-            if wants_queue {
-                self.shared.queue.push(group.into());
-            }
-            decided
-        }))
+        groups.decide(group, create, |state, now| {
+            (decide(state, now), Effects::default())
+        })
     }
 }
 
@@ -395,15 +417,14 @@ pub(super) fn membership(state: &CellState) -> Membership {
             empty_since_ms: state.classic.empty_since(),
         },
         // None since this process began: what the file says still holds.
-        None => Membership {
-            protocol_type: state.offsets.book.ahead().protocol_type().cloned(),
-            empty_since_ms: state
-                .offsets
-                .book
-                .ahead()
-                .empty_since_ms()
-                .or_else(|| state.classic.empty_since()),
-        },
+        None => {
+            let table = state.offsets.book.ahead();
+            let empty_since = state.classic.empty_since().filter(|_| !state.is_awaiting());
+            Membership {
+                protocol_type: table.protocol_type().cloned(),
+                empty_since_ms: table.empty_since_ms().or(empty_since),
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which group slots this process can answer for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
@@ -27,8 +27,9 @@ pub(super) struct Slots {
     phases: RwLock<BTreeMap<u32, Phase>>,
     /// Whether groups have files.
     filed: AtomicBool,
-    /// Damaged files under hashed names, which do not tell their group. At most one a file.
-    untold: RwLock<BTreeSet<String>>,
+    /// Files under hashed names that do not tell their group, which are damaged or could not be
+    /// read, with their slots. At most one a file.
+    untold: RwLock<BTreeMap<String, u32>>,
 }
 
 impl Slots {
@@ -69,8 +70,18 @@ impl Slots {
     }
 
     /// A file with this name does not tell its group.
-    pub(super) fn set_untold(&self, file_name: String) {
-        self.untold.write().insert(file_name);
+    pub(super) fn set_untold(&self, slot: u32, file_name: String) {
+        self.untold.write().insert(file_name, slot);
+    }
+
+    /// The files that do not tell their group, with their slots.
+    pub(super) fn untold(&self) -> BTreeMap<String, u32> {
+        self.untold.read().clone()
+    }
+
+    /// What became of the file with this name is known.
+    pub(super) fn is_told(&self, file_name: &str) {
+        self.untold.write().remove(file_name);
     }
 
     /// The group's file was read: whether there is one is known.
@@ -83,10 +94,10 @@ impl Slots {
         }
     }
 
-    /// Whether a damaged file may be the group's: it has to be read before the group is answered.
+    /// Whether such a file may be the group's: it has to be read before the group is answered.
     pub(super) fn may_be_untold(&self, group: &str) -> bool {
         let untold = self.untold.read();
-        !untold.is_empty() && file_names(group).any(|name| untold.contains(&name))
+        !untold.is_empty() && file_names(group).any(|name| untold.contains_key(&name))
     }
 
     /// The offsets of a group that nothing is known of.

@@ -4,7 +4,7 @@ use store_adapter::ids::BrokerId;
 
 use super::offset_state::Work;
 use super::*;
-use crate::machine::group::classic::{Joined, Protocol};
+use crate::machine::group::classic::{Caller, Join, JoinReply, Joined, Leaving, Protocol, Sync};
 use crate::machine::group::offsets::Membership;
 
 /// Everything is here, but for groups whose name says otherwise.

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use store_adapter::runtime::{BoxFuture, Env};
@@ -40,8 +41,8 @@ pub(super) struct WriteQueue {
     writers: AtomicUsize,
     /// Those of them that have none.
     free: AtomicUsize,
-    /// Groups whose file could not be read or written, to be tried again.
-    failed: Mutex<Vec<Arc<str>>>,
+    /// Groups whose file could not be read or written, with the time at which to try again.
+    failed: Mutex<Vec<(Duration, Arc<str>)>>,
     /// Notified when there is something to try again.
     pub(super) again: Notify,
 }
@@ -63,12 +64,24 @@ impl WriteQueue {
         self.ready.add_permits(1);
     }
 
-    /// Tries what failed once more.
-    pub(super) fn retry(&self) {
-        let failed = std::mem::take(&mut *self.failed.lock());
-        for group in failed {
+    /// Keeps a group until it is to be tried again.
+    fn put_off(&self, group: Arc<str>, until: Duration) {
+        self.failed.lock().push((until, group));
+        self.again.notify_one();
+    }
+
+    /// Puts what failed and is to be tried again by `now` into the queue; when to call it next.
+    pub(super) fn retry(&self, now: Duration) -> Option<Duration> {
+        let mut failed = self.failed.lock();
+        let all = std::mem::take(&mut *failed);
+        let (due, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|(at, _)| *at <= now);
+        let next = later.iter().map(|(at, _)| *at).min();
+        *failed = later;
+        drop(failed);
+        for (_, group) in due {
             self.push(group);
         }
+        next
     }
 
     /// Ends the writers, behind what they do now.
@@ -166,8 +179,8 @@ impl Writer {
                 }
             }
             Done::Later => {
-                self.queue.failed.lock().push(group);
-                self.queue.again.notify_one();
+                let wait = cell.lock().offsets.failed();
+                self.queue.put_off(group, self.env.clock.monotonic() + wait);
             }
             Done::Lost => {
                 tracing::error!(slot, "another process owns this group slot");
@@ -179,16 +192,22 @@ impl Writer {
     async fn read(&self, cell: &GroupCell, slot: u32) -> Done {
         match self.files.read(slot, cell.id()).await {
             Ok(file) => {
-                let now_ms = self.groups.now().wall_ms;
+                let now = self.groups.now();
                 self.groups.shared.slots.told(cell.id());
                 let mut state = cell.lock();
-                state.offsets.read(file, now_ms);
+                let first = state.offsets.book.is_unread();
+                state.offsets.read(file, now.wall_ms);
+                if first {
+                    state.await_members(now);
+                }
                 state.plan_removal();
+                self.groups.count_bytes(cell, &mut state);
                 Done::Well
             }
             Err(GroupFileError::Stale) => Done::Lost,
             Err(error) => {
                 tracing::debug!(%error, group = %cell.id(), "offsets not read; trying again");
+                cell.lock().offsets.not_read();
                 Done::Later
             }
         }
@@ -217,7 +236,7 @@ impl Writer {
         };
         count.fetch_add(1, Ordering::Relaxed);
         let mut state = cell.lock();
-        match outcome {
+        let done = match outcome {
             Ok(()) => {
                 state.offsets.written(image);
                 state.plan_removal();
@@ -239,6 +258,8 @@ impl Writer {
                     Done::Later
                 }
             }
-        }
+        };
+        self.groups.count_bytes(cell, &mut state);
+        done
     }
 }

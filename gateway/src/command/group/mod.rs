@@ -128,20 +128,24 @@ async fn list(
     for broker in client.brokers().await?.into_values() {
         let mut unsupported = None;
         let answer = client
-            .call(Some(&broker), |version| {
-                let mut request = ListGroupsRequest::default();
-                if version >= 4 {
-                    request = request.with_states_filter(words(states));
-                } else if !states.is_empty() {
-                    unsupported = Some("--state");
-                }
-                if version >= 5 {
-                    request = request.with_types_filter(words(types));
-                } else if !types.is_empty() {
-                    unsupported = Some("--type");
-                }
-                request
-            })
+            .call_loaded(
+                &broker,
+                |version| {
+                    let mut request = ListGroupsRequest::default();
+                    if version >= 4 {
+                        request = request.with_states_filter(words(states));
+                    } else if !states.is_empty() {
+                        unsupported = Some("--state");
+                    }
+                    if version >= 5 {
+                        request = request.with_types_filter(words(types));
+                    } else if !types.is_empty() {
+                        unsupported = Some("--type");
+                    }
+                    request
+                },
+                |answer| answer.error_code,
+            )
             .await?;
         if let Some(flag) = unsupported {
             return Err(Failure::Refused(format!("{broker} cannot filter: {flag}")));
@@ -206,7 +210,78 @@ fn known(text: &str, words: &[&str]) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::{BufMut as _, Bytes, BytesMut};
+    use kafka_protocol::messages::api_versions_response::ApiVersion;
+    use kafka_protocol::messages::list_groups_response::ListedGroup;
+    use kafka_protocol::messages::metadata_response::MetadataResponseBroker;
+    use kafka_protocol::messages::{ApiVersionsResponse, ListGroupsResponse, MetadataResponse};
+    use kafka_protocol::protocol::Encodable;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    fn body<T: Encodable>(answer: &T, version: i16) -> Bytes {
+        let mut bytes = BytesMut::new();
+        answer.encode(&mut bytes, version).unwrap();
+        bytes.freeze()
+    }
+
+    /// A broker that answers one connection; ListGroups with `codes` in turn, and with a group
+    /// where there is no error.
+    async fn broker(codes: &'static [i16]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut codes = codes.iter();
+            while let Ok(length) = stream.read_u32().await {
+                let mut request = vec![0; usize::try_from(length).unwrap()];
+                stream.read_exact(&mut request).await.unwrap();
+                let answer = match i16::from_be_bytes([request[0], request[1]]) {
+                    18 => {
+                        let api = |key, version| {
+                            let api = ApiVersion::default().with_api_key(key);
+                            api.with_min_version(version).with_max_version(version)
+                        };
+                        let apis = vec![api(3, 1), api(16, 0)];
+                        body(&ApiVersionsResponse::default().with_api_keys(apis), 0)
+                    }
+                    3 => {
+                        let own = MetadataResponseBroker::default();
+                        let own = own.with_host(text(&address.ip().to_string()));
+                        let own = own.with_port(i32::from(address.port()));
+                        body(&MetadataResponse::default().with_brokers(vec![own]), 1)
+                    }
+                    _ => {
+                        let code = codes.next().copied().unwrap_or_default();
+                        let group = ListedGroup::default().with_group_id(text("g").into());
+                        let groups = if code == 0 { vec![group] } else { Vec::new() };
+                        let answer = ListGroupsResponse::default().with_groups(groups);
+                        body(&answer.with_error_code(code), 0)
+                    }
+                };
+                let mut frame = BytesMut::new();
+                frame.put_u32(u32::try_from(answer.len() + 4).unwrap());
+                frame.put_slice(&request[4..8]);
+                frame.put_slice(&answer);
+                stream.write_all(&frame).await.unwrap();
+            }
+        });
+        address.to_string()
+    }
+
+    #[tokio::test]
+    async fn a_list_waits_for_a_broker_that_loads_its_groups() {
+        let mut client = Client::new(&Connect::to(&broker(&[14, 15, 14]).await, 30_000));
+        let listed = list(&mut client, &[], &[]).await.unwrap();
+        let names: Vec<&str> = listed.iter().map(|row| &*row.group).collect();
+        assert_eq!(names, ["g"]);
+        // What does not pass is told at once.
+        let mut client = Client::new(&Connect::to(&broker(&[30]).await, 30_000));
+        let refused = list(&mut client, &[], &[]).await.unwrap_err();
+        assert!(refused.to_string().contains("30"), "{refused}");
+    }
 
     #[test]
     fn words_are_kafkas_in_any_case() {

@@ -140,9 +140,32 @@ impl OffsetBook {
         &self.ahead
     }
 
+    /// What the group takes, bytes, at most: what is durable or what is ahead, whichever is more.
+    pub fn bytes(&self) -> usize {
+        self.durable.bytes.max(self.ahead.bytes)
+    }
+
+    /// How many bytes more the group takes with these offsets, at most.
+    pub fn growth(&self, offsets: &[NewOffset]) -> usize {
+        let new = |new: &NewOffset| {
+            let takes = size::of_committed(&new.topic, &new.metadata);
+            let known = self.ahead.get(&new.topic, new.partition);
+            known.map_or_else(
+                || takes + size::of_topic_id(&new.topic),
+                |known| takes.saturating_sub(size::of_committed(&new.topic, &known.metadata)),
+            )
+        };
+        offsets.iter().map(new).sum()
+    }
+
     /// Whether the book can be decided on and shown.
     pub fn is_settled(&self) -> bool {
         self.standing == Standing::Settled
+    }
+
+    /// Whether nothing is known of the group yet.
+    pub fn is_unread(&self) -> bool {
+        self.standing == Standing::Unread
     }
 
     /// Whether the file must be read before anything else.
@@ -222,7 +245,10 @@ impl OffsetBook {
     }
 
     /// What a repeated or empty change waits for: everything that it was decided on.
-    fn unchanged(&self) -> Result<Change, PrepareError> {
+    ///
+    /// # Errors
+    /// [`PrepareError::Unsettled`].
+    pub fn unchanged(&self) -> Result<Change, PrepareError> {
         if self.is_settled() {
             Ok(self.prepared)
         } else {

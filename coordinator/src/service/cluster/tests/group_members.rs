@@ -7,21 +7,25 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use store_adapter::volume::memory::{StepFault, StepOutcome};
+use tokio::sync::oneshot;
 
 use super::groups::{Running, file, serve_with, site};
 use super::world::{How, Interrupt, Site, host};
 use crate::machine::group::GroupError;
-use crate::machine::group::classic::{Caller, Join, Joined, Leaving, Protocol, Sync};
+use crate::machine::group::classic::{Caller, Join, Joined, Leaving, Protocol, Sync, SyncReply};
 use crate::service::groups::{GroupConfig, Reply};
 
-fn caller(joined: &Joined) -> Caller<'_> {
+type Answer = oneshot::Receiver<SyncReply>;
+
+pub(super) fn caller(joined: &Joined) -> Caller<'_> {
     Caller {
         member_id: joined.member_id.as_str(),
         instance_id: None,
     }
 }
 
-fn new_member() -> Join {
+pub(super) fn new_member() -> Join {
     Join {
         member_id: "".into(),
         instance_id: None,
@@ -42,30 +46,49 @@ fn new_member() -> Join {
 
 impl Running {
     /// Joins as the only member of a group, which is stable then.
-    fn join_alone(&self, group: &str) -> Joined {
+    pub(super) fn join_alone(&self, group: &str) -> Joined {
         self.join_as(group, new_member())
     }
 
     fn join_as(&self, group: &str, join: Join) -> Joined {
-        let joined = match self.groups.join(group, join) {
-            Reply::Now(reply) => reply.unwrap(),
-            Reply::Later(reply) => self.world.run(reply).unwrap().unwrap().unwrap(),
-        };
-        let sync = Sync {
-            caller: caller(&joined),
-            generation: joined.generation,
-            protocol_type: None,
-            protocol_name: None,
-            assignments: vec![(joined.member_id.0.clone(), Bytes::from_static(b"a"))],
-        };
-        match self.groups.sync(group, sync) {
-            Reply::Now(reply) => reply.unwrap(),
-            Reply::Later(reply) => self.world.run(reply).unwrap().unwrap().unwrap(),
-        };
+        let joined = self.join(group, join);
+        self.world
+            .run(self.sync(group, &joined))
+            .unwrap()
+            .unwrap()
+            .unwrap();
         joined
     }
 
-    fn leave(&self, group: &str, joined: &Joined) {
+    fn join(&self, group: &str, join: Join) -> Joined {
+        match self.groups.join(group, join) {
+            Reply::Now(reply) => reply.unwrap(),
+            Reply::Later(reply) => self.world.run(reply).unwrap().unwrap().unwrap(),
+        }
+    }
+
+    /// Asks for the assignment; a leader assigns to itself.
+    fn sync(&self, group: &str, joined: &Joined) -> Answer {
+        let leads = joined.leader == joined.member_id;
+        let own = (joined.member_id.0.clone(), Bytes::from_static(b"a"));
+        let sync = Sync {
+            caller: caller(joined),
+            generation: joined.generation,
+            protocol_type: None,
+            protocol_name: None,
+            assignments: if leads { vec![own] } else { Vec::new() },
+        };
+        match self.groups.sync(group, sync) {
+            Reply::Now(reply) => {
+                let (told, wait) = oneshot::channel();
+                told.send(reply).unwrap();
+                wait
+            }
+            Reply::Later(wait) => wait,
+        }
+    }
+
+    pub(super) fn leave(&self, group: &str, joined: &Joined) {
         let leaving = Leaving {
             member_id: joined.member_id.0.clone(),
             instance_id: None,
@@ -75,13 +98,18 @@ impl Running {
     }
 
     /// Commits as a member.
-    fn commit_as(&self, group: &str, joined: &Joined, offset: i64) -> Result<(), GroupError> {
+    pub(super) fn commit_as(
+        &self,
+        group: &str,
+        joined: &Joined,
+        offset: i64,
+    ) -> Result<(), GroupError> {
         let who = (caller(joined), joined.generation);
         let pending = self.prepare_as(group, who, ("a", 0, offset))?;
         self.world.run(pending.durable()).unwrap()
     }
 
-    fn state(&self, group: &str) -> Option<&'static str> {
+    pub(super) fn state(&self, group: &str) -> Option<&'static str> {
         let described = self.groups.describe(group).unwrap();
         described.map(|described| described.state.name())
     }
@@ -100,7 +128,7 @@ fn a_member_is_a_stranger_after_a_crash_also_of_a_group_without_offsets() {
     site.volume.power_cut(20);
     let second = Running::start(&site, 2);
     assert_eq!(second.fetch("g"), BTreeMap::new());
-    assert_eq!(second.state("g"), Some("Empty"));
+    assert_eq!(second.state("g"), Some("PreparingRebalance"));
     let unknown = Err(GroupError::UnknownMemberId);
     assert_eq!(second.commit_as("g", &joined, 5), unknown);
     assert_eq!(second.groups.heartbeat("g", caller(&joined), 1), unknown);
@@ -153,8 +181,9 @@ fn a_group_that_lost_its_members_and_has_no_offsets_is_gone() {
     assert!(!file(&site, "g").unwrap().deleted);
     site.world.kill(1);
     let running = start(2);
-    assert_eq!(running.state("g"), Some("Empty"));
-    site.world.pass(Duration::from_secs(11));
+    site.world.pass(Duration::from_secs(30));
+    assert_eq!(running.state("g"), Some("PreparingRebalance"));
+    site.world.pass(Duration::from_secs(45));
     assert_eq!(running.state("g"), None);
 }
 
@@ -280,4 +309,97 @@ fn who_waits_on_a_group_that_another_process_took_is_sent_away() {
     assert_eq!(old.groups.list(), Ok(Vec::new()));
     let beat = old.groups.heartbeat("g", caller(&joined), 1);
     assert_eq!(beat, Err(GroupError::NotCoordinator));
+}
+
+/// Two members of the next generation of `g`, the leader first.
+fn next_generation(running: &Running) -> [Joined; 2] {
+    let waits = [(); 2].map(|()| match running.groups.join("g", new_member()) {
+        Reply::Later(waits) => waits,
+        Reply::Now(reply) => panic!("{reply:?}"),
+    });
+    let mut joined = waits.map(|waits| running.world.run(waits).unwrap().unwrap().unwrap());
+    joined.sort_by_key(|joined| joined.leader != joined.member_id);
+    joined
+}
+
+#[test]
+fn the_next_generation_reads_what_was_accepted_of_the_last() {
+    let (_, counted, _) = held(&site(27), u64::MAX);
+    let site = site(27);
+    let (running, hook, joined) = held(&site, counted.steps());
+    // Accepted, and still being written when its member leaves.
+    let who = (caller(&joined), joined.generation);
+    let commit = running.prepare_as("g", who, ("a", 0, 6)).unwrap();
+    running.leave("g", &joined);
+    let [leader, follower] = next_generation(&running);
+    let mut parked = running.sync("g", &follower);
+    let mut leads = running.sync("g", &leader);
+    // Also who asks again in a stable group.
+    let mut again = running.sync("g", &follower);
+    assert_eq!(running.state("g"), Some("Stable"));
+    site.world.pass(Duration::from_secs(5));
+    let empty = Some(oneshot::error::TryRecvError::Empty);
+    for answer in [&mut parked, &mut leads, &mut again] {
+        assert_eq!(
+            answer.try_recv().err(),
+            empty,
+            "older offsets could be read"
+        );
+    }
+    assert_eq!(running.fetch("g"), [(0, 5)].into());
+    hook.release();
+    for answer in [parked, leads, again] {
+        assert!(site.world.run(answer).unwrap().unwrap().is_ok());
+        assert_eq!(running.fetch("g"), [(0, 6)].into());
+    }
+    assert_eq!(site.world.run(commit.durable()), Some(Ok(())));
+}
+
+#[test]
+fn a_new_group_is_known_before_its_members_are_answered() {
+    let start = |hook: &Arc<Interrupt>| {
+        let site = site(28);
+        let running = Running::try_start(&site, 1, hook.clone()).unwrap();
+        (site, running)
+    };
+    let counted = Interrupt::none();
+    drop(start(&counted));
+    let at = counted.steps();
+    // Killed while it is written: nobody was told of an assignment.
+    let (site, running) = start(&Interrupt::new(at, How::Hold));
+    let joined = running.join("g", new_member());
+    let mut answer = running.sync("g", &joined);
+    site.world.pass(Duration::from_secs(5));
+    assert!(answer.try_recv().is_err());
+    site.world.kill(1);
+    site.volume.power_cut(28);
+    assert_eq!(Running::start(&site, 2).state("g"), None);
+    // Not written: its member hears that, asks again, and is known.
+    let mut refused = 0;
+    for step in at..at + 8 {
+        let failed = How::Once(StepOutcome::Fail(StepFault::NoSpace));
+        let (site, running) = start(&Interrupt::new(step, failed));
+        let joined = running.join("g", new_member());
+        let told = || {
+            let answer = running.sync("g", &joined);
+            site.world.run(answer).unwrap().unwrap()
+        };
+        while let Err(error) = told() {
+            assert_eq!(error, GroupError::CoordinatorNotAvailable);
+            refused += 1;
+            assert!(refused < 100, "step {step}");
+            site.world.pass(Duration::from_secs(1));
+        }
+        is_known_after_a_crash(&site, &joined);
+    }
+    assert!(refused > 0, "no step failed");
+}
+
+fn is_known_after_a_crash(site: &Site, joined: &Joined) {
+    site.world.kill(1);
+    site.volume.power_cut(29);
+    let second = Running::start(&site, 2);
+    assert_eq!(second.fetch("g"), BTreeMap::new());
+    let unknown = Err(GroupError::UnknownMemberId);
+    assert_eq!(second.commit_as("g", joined, 5), unknown);
 }

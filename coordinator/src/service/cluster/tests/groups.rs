@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use store_adapter::ids::{ProducerEpoch, ProducerId};
-use store_adapter::volume::memory::{StepFault, StepOutcome};
+use store_adapter::volume::memory::{StepFault, StepHook, StepOutcome};
 use store_adapter::volume::{Volume as _, VolumePath};
 
 use super::super::ClusterNode;
@@ -58,7 +58,7 @@ pub(super) fn serve_with(
 
 impl Running {
     /// `None` where it hangs.
-    pub(super) fn try_start(site: &Site, process: Group, hook: Arc<Interrupt>) -> Option<Self> {
+    pub(super) fn try_start(site: &Site, process: Group, hook: Arc<dyn StepHook>) -> Option<Self> {
         let node = site.try_start(process, hook)?.ok()?;
         let running = serve_with(&site.world, node, process, GroupConfig::default());
         running.ready().then_some(running)
@@ -558,7 +558,7 @@ fn a_topic_takes_its_offsets_along() {
 }
 
 impl Running {
-    fn delete_group(&self, group: &'static str) -> Result<(), GroupError> {
+    pub(super) fn delete_group(&self, group: &'static str) -> Result<(), GroupError> {
         let offsets = self.offsets.clone();
         let deleted = self
             .world
@@ -804,4 +804,57 @@ fn an_offset_that_comes_behind_the_end_of_its_transaction_is_refused() {
         assert!(file(&site, group).is_none(), "{group}");
     }
     assert_eq!(second.fetch("never"), [(0, 5)].into());
+}
+
+#[test]
+fn deletions_of_many_groups_are_written_side_by_side() {
+    let site = site(45);
+    let running = Running::start(&site, 1);
+    for group in ["g", "h"] {
+        assert_eq!(running.commit(group, 0, 5), Some(Ok(())));
+    }
+    let first = running.offsets.delete_group("g");
+    let second = running.offsets.delete_group("h");
+    // Ordered: nobody waits for the first one.
+    assert_eq!(site.world.run(second), Some(Ok(())));
+    assert_eq!(running.fetch("g"), BTreeMap::new());
+    assert_eq!(site.world.run(first), Some(Ok(())));
+    assert_eq!(running.groups.describe("g"), Ok(None));
+}
+
+#[test]
+fn offsets_of_all_groups_share_their_memory() {
+    let site = site(46);
+    let config = GroupConfig {
+        offsets_bytes_max: 2_000,
+        ..GroupConfig::default()
+    };
+    let start = |process| {
+        let node = site.start(process);
+        let running = serve_with(&site.world, node, process, config.clone());
+        assert!(running.ready());
+        running
+    };
+    let first = start(1);
+    for group in ["g", "h"] {
+        assert_eq!(first.commit(group, 0, 5), Some(Ok(())));
+    }
+    let refused = Some(Err(GroupError::CoordinatorNotAvailable));
+    let full = |running: &Running| {
+        assert_eq!(running.commit("i", 0, 5), refused);
+        assert!(running.groups.cell("i").is_none(), "nothing is kept of it");
+        assert_eq!(running.commit("g", 1, 5), refused);
+        // What is there goes on.
+        assert_eq!(running.commit("g", 0, 6), Some(Ok(())));
+    };
+    full(&first);
+    site.world.kill(1);
+    let second = start(2);
+    for group in ["g", "h"] {
+        second.fetch(group);
+    }
+    full(&second);
+    assert_eq!(second.delete_group("h"), Ok(()));
+    site.world.pass(Duration::from_secs(1));
+    assert_eq!(second.commit("i", 0, 5), Some(Ok(())));
 }

@@ -8,6 +8,7 @@ mod docs;
 mod features;
 mod fences;
 mod files;
+mod group_loading;
 mod group_members;
 mod groups;
 mod harm;

@@ -1,6 +1,6 @@
 //! One thread, virtual time, seeded numbers: runs brokers on a memory volume.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ struct Inner {
     now: Duration,
     tasks: BTreeMap<u64, (Group, BoxFuture<'static, ()>)>,
     next_task: u64,
+    /// Names of the tasks that were given to the workers, which must not be kept busy.
+    on_workers: BTreeSet<String>,
     timers: BTreeMap<(Duration, u64), oneshot::Sender<()>>,
     next_timer: u64,
     random: u64,
@@ -63,7 +65,12 @@ struct Process {
 }
 
 impl Runtime for Process {
-    fn spawn(&self, _name: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+    fn spawn(&self, name: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        self.world.inner.lock().on_workers.insert(name.to_owned());
+        self.spawn_io(name, task)
+    }
+
+    fn spawn_io(&self, _name: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
         let (ended, wait) = oneshot::channel::<()>();
         self.world.add(
             self.group,
@@ -73,10 +80,6 @@ impl Runtime for Process {
             }),
         );
         Box::pin(async move { wait.await.unwrap_or_default() })
-    }
-
-    fn spawn_io(&self, name: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
-        self.spawn(name, task)
     }
 }
 
@@ -212,6 +215,11 @@ impl World {
         }
     }
 
+    /// Names of the tasks that workers were given.
+    pub(super) fn on_workers(&self) -> BTreeSet<String> {
+        self.inner.lock().on_workers.clone()
+    }
+
     /// Lets time pass.
     pub(super) fn pass(&self, time: Duration) {
         let sleep = self.env(Group::MAX).clock.sleep(time);
@@ -317,7 +325,7 @@ impl Site {
     pub(super) fn try_start(
         &self,
         group: Group,
-        hook: Arc<Interrupt>,
+        hook: Arc<dyn StepHook>,
     ) -> Option<Result<ClusterNode, StartError>> {
         self.world.run(ClusterNode::start(
             self.world.env(group),
