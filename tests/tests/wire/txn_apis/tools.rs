@@ -8,7 +8,7 @@ use tests::raw::{RawClient, ops};
 use tests::txn_tools::{Line, TRANSACTIONS, kafkas_lines, rows_of, run_ours};
 
 use super::{Session, add, await_state, begin, connect, describe};
-use crate::kit::{P, Target, codes, on_kafka, produce_request};
+use crate::kit::{P, Target, on_kafka, produce_request};
 use crate::tools::tool;
 
 /// The table that Kafka's tool prints.
@@ -68,7 +68,7 @@ async fn produce(client: &mut RawClient, id: &str, topic: &str, (pid, epoch): Se
     spec.attributes = 0x10;
     let mut request = produce_request(topic, &[(0, Some(spec.build()))]);
     request.transactional_id = Some(super::id_of(id));
-    codes(&client.call(&request, 9).await.unwrap())[0]
+    super::produce(client, &request, 9).await[0].error_code
 }
 
 #[tokio::test]
@@ -149,10 +149,7 @@ async fn t67_ids_are_terminated_by_either() {
         (terminated.producer_id.0, terminated.producer_epoch),
         (session.0, 2)
     );
-    assert_eq!(
-        super::add_once(&mut client, "t67", session, &of, 3).await,
-        [90]
-    );
+    assert_eq!(add(&mut client, "t67", session, &of, 3).await, [90]);
 
     let session = (session.0, 2);
     assert_eq!(add(&mut client, "t67", session, &of, 3).await, [0]);
@@ -162,10 +159,7 @@ async fn t67_ids_are_terminated_by_either() {
     let terminated = describe(&mut client, "t67").await;
     assert_eq!(terminated.transaction_state.as_str(), "Empty");
     assert_eq!(terminated.producer_epoch, 4);
-    assert_eq!(
-        super::add_once(&mut client, "t67", session, &of, 3).await,
-        [90]
-    );
+    assert_eq!(add(&mut client, "t67", session, &of, 3).await, [90]);
 
     let (code, said) = refusal(&target, "force-terminate --transactional-id t67-none").await;
     assert_eq!(code, 1, "{said}");
