@@ -16,6 +16,10 @@ const API_VERSIONS: &[u8] = b"\0\0\0\x0a\0\x12\0\0\0\0\0\x07\xff\xff";
 async fn asks_api_versions(address: &str) {
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(API_VERSIONS).await.unwrap();
+    read_api_versions(&mut client).await;
+}
+
+async fn read_api_versions(client: &mut TcpStream) {
     let len = client.read_u32().await.unwrap();
     let mut answer = vec![0; usize::try_from(len).unwrap()];
     client.read_exact(&mut answer).await.unwrap();
@@ -35,7 +39,12 @@ async fn get(address: &str, path: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_in_this_process_serves_and_stops() {
-    let gateway = Gateway::builder().ephemeral().start().await.unwrap();
+    // Ports that are let go here are given to none of the other tests.
+    let builder = Gateway::builder()
+        .ephemeral()
+        .set("listeners", "PLAINTEXT://127.0.0.77:0")
+        .set("admin.listen", "127.0.0.77:0");
+    let gateway = builder.start().await.unwrap();
     let addresses = gateway.addresses().clone();
     assert_eq!(addresses.listeners["PLAINTEXT"], addresses.kafka);
     asks_api_versions(&addresses.kafka).await;
@@ -246,9 +255,12 @@ async fn a_second_signal_during_the_drain_ends_the_process_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let slow = ["--override", "shutdown.drain.ms=600000"];
     let (mut process, addresses, mut log) = start_logged(dir.path(), &slow);
-    // A request that has begun and does not go on: the drain waits for it.
+    // A request that has begun and does not go on: the drain waits for it. It came with one that is
+    // answered, so it has been read.
     let mut client = TcpStream::connect(&addresses.kafka).await.unwrap();
-    client.write_all(&API_VERSIONS[..6]).await.unwrap();
+    let begun = [API_VERSIONS, &API_VERSIONS[..6]].concat();
+    client.write_all(&begun).await.unwrap();
+    read_api_versions(&mut client).await;
     asks_api_versions(&addresses.kafka).await;
     signal(&process, "TERM");
     log.until("once more stops at once");
@@ -263,6 +275,8 @@ async fn a_process_that_was_taken_over_says_so_once_and_exits_with_1() {
     let dir = tempfile::tempdir().unwrap();
     let (mut first, addresses, mut log) = start_logged(dir.path(), &[]);
     asks_api_versions(&addresses.kafka).await;
+    // What is still being taken over would find the second one by itself.
+    coordinates(&addresses.admin).await;
     // As if the second one could not know of the first: another host, whose heartbeat is lost.
     let registration = dir.path().join("__cluster/brokers/kaas-0.json");
     std::fs::remove_file(registration).unwrap();
@@ -277,6 +291,17 @@ async fn a_process_that_was_taken_over_says_so_once_and_exits_with_1() {
     let errors: Vec<_> = rest.lines().filter(|line| line.contains("ERROR")).collect();
     assert_eq!(errors.len(), 1, "{rest}");
     assert!(errors[0].contains(said), "{rest}");
+}
+
+/// Waits until a broker answers for all that it coordinates.
+async fn coordinates(admin: &str) {
+    let mut pace = tokio::time::interval(std::time::Duration::from_millis(20));
+    while !get(admin, "/readyz?verbose")
+        .await
+        .contains("\n[+]coordinators ")
+    {
+        pace.tick().await;
+    }
 }
 
 /// Starts on `data`, which must be refused; what the one line on an error says.

@@ -12,13 +12,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
 
-use crate::process::{Process, read_line, repository};
-use crate::wallclock::poll_until;
+use crate::process::{Port, Process, free_port, read_line, repository};
+use crate::wallclock::{now, poll_until};
 
 /// How long the gateway may take to print its addresses.
 const STARTUP: Duration = Duration::from_mins(2);
-/// How long its coordinators are awaited.
-const COORDINATORS: Duration = Duration::from_secs(15);
+/// How long its coordinators are awaited, and how long while no slot comes to be answered for.
+const COORDINATORS: Duration = Duration::from_mins(2);
+const COORDINATORS_STILL: Duration = Duration::from_secs(20);
 const PACE: Duration = Duration::from_millis(10);
 
 /// How a gateway is started.
@@ -43,6 +44,8 @@ pub struct Gateway {
     data_dir: PathBuf,
     options: GatewayOptions,
     addresses: Addresses,
+    /// Of its Kafka listener, while it runs and while it does not.
+    _port: Port,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -55,7 +58,9 @@ impl Gateway {
     /// Starts the gateway on `data_dir`, and awaits its addresses and its coordinators. Its log
     /// goes to `<data_dir>.log`, appended.
     pub fn start(data_dir: &Path, options: &GatewayOptions) -> Result<Self> {
-        let (process, mut stdout) = launch(data_dir, options, "127.0.0.1:0")?;
+        let port = free_port()?;
+        let listen = format!("127.0.0.1:{}", port.number());
+        let (process, mut stdout) = launch(data_dir, options, &listen)?;
         let addresses = addresses(&mut stdout, data_dir)?;
         let data_dir = data_dir.to_owned();
         let started = Self {
@@ -64,17 +69,28 @@ impl Gateway {
             data_dir,
             options: options.clone(),
             addresses,
+            _port: port,
         };
         started.await_coordinators();
         Ok(started)
     }
 
     /// Awaits that the coordinators answer for what the broker has: before, they say 14. Goes on
-    /// after a while: what can't be read keeps them from it.
+    /// after a while in which nothing changes: what can't be read keeps them from it.
     fn await_coordinators(&self) {
+        let mut last = (String::new(), now());
         let answering = || {
-            let ready = self.get("/readyz?verbose").unwrap_or_default();
-            !ready.contains("\n[~]coordinators ")
+            let Ok(ready) = self.get("/readyz?verbose") else {
+                return false;
+            };
+            let of_coordinators = |line: &&str| line.starts_with("[~]coordinators ");
+            let Some(waiting) = ready.lines().find(of_coordinators) else {
+                return true;
+            };
+            if waiting != last.0 {
+                last = (waiting.to_owned(), now());
+            }
+            now() - last.1 > COORDINATORS_STILL
         };
         poll_until(COORDINATORS, PACE, answering);
     }

@@ -1,4 +1,5 @@
-//! A broker process: what it uses, and how it ends. Killed when its handle is dropped.
+//! A broker process: what it uses, and how it ends. Killed when its handle is dropped. And ports
+//! for brokers.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -6,6 +7,7 @@
 )]
 
 use std::io::Read as _;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, ExitStatus};
 use std::time::Duration;
@@ -20,6 +22,9 @@ use crate::wallclock::{now, poll_until};
 const DRAIN: Duration = Duration::from_mins(1);
 /// Longest line that is read of a child, in bytes.
 const LINE_LEN_MAX: usize = 64 * 1024;
+/// Ports below the range that the kernel gives away: while a broker is not running, nobody is given
+/// its port, and no client that dials it is given it as its own and meets itself.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// Where downloads and builds of the kit are kept: `$FENCEPOST_CACHE`, else `.cache` in the
 /// repository.
@@ -32,6 +37,42 @@ pub fn repository() -> PathBuf {
     let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.pop();
     root
+}
+
+/// A TCP port of 127.0.0.1 on which nobody listens, and that [`free_port`] gives to nobody else, in
+/// any process, until this is dropped.
+#[derive(Debug)]
+pub struct Port {
+    number: u16,
+    /// The UDP port of the same number, for which nobody here has a use.
+    _held: UdpSocket,
+}
+
+impl Port {
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+/// A port for a broker, or one on which nobody listens.
+///
+/// # Errors
+/// If none is found.
+pub fn free_port() -> Result<Port> {
+    for _ in 0..1_000 {
+        let number = fastrand::u16(PORTS);
+        let Ok(held) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else {
+            continue;
+        };
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
+            return Ok(Port {
+                number,
+                _held: held,
+            });
+        }
+    }
+    bail!("no free port from {} to {}", PORTS.start, PORTS.end)
 }
 
 /// A child process that is killed when dropped.

@@ -26,6 +26,7 @@ pub fn run_kafkas(address: &str, args: &str) -> Result<Output> {
 pub fn run_ours(address: &str, args: &str) -> Result<Output> {
     let mut command = Command::new(binary()?);
     command.args(["txn", "--bootstrap-server", address]);
+    command.args(["--timeout", "60000"]);
     Ok(command.args(args.split_whitespace()).output()?)
 }
 

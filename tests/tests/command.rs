@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tests::gatewayproc::{Gateway, GatewayOptions, binary};
+use tests::process::free_port;
 
 struct Said {
     code: Option<i32>,
@@ -263,7 +264,9 @@ fn health_has_a_code_for_each_case() {
         wrong.err
     );
     gateway.stop().unwrap();
-    let gone = fencepost(&ready);
+    let nobody = free_port().unwrap();
+    let address = format!("127.0.0.1:{}", nobody.number());
+    let gone = fencepost(&["health", "--ready", "--admin", &address]);
     assert_eq!(gone.code, Some(3), "{}", gone.err);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
@@ -324,9 +327,8 @@ fn what_is_wrong_with_a_broker_is_a_finding() {
 #[test]
 fn the_doctor_finds_an_address_that_leads_nowhere() {
     let dir = tempfile::tempdir().unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let gone = nobody.local_addr().unwrap().to_string();
-    drop(nobody);
+    let nobody = free_port().unwrap();
+    let gone = format!("127.0.0.1:{}", nobody.number());
     let told = format!("advertised.listeners=PLAINTEXT://{gone}");
     let gateway = started(dir.path(), &[&told]);
     let address = gateway.address();
@@ -342,7 +344,7 @@ fn the_doctor_finds_an_address_that_leads_nowhere() {
     let nowhere = fencepost(&["doctor", &gone]);
     assert_eq!(nowhere.code, Some(3), "{}", nowhere.err);
     assert!(nowhere.out.contains("resolve") && nowhere.out.contains("connect"));
-    let unknown = fencepost(&["doctor", "no-such-host.invalid:9092", "--timeout", "3000"]);
+    let unknown = fencepost(&["doctor", "no-such-host.invalid:9092", "--timeout", "60000"]);
     assert_eq!(unknown.code, Some(3), "{}", unknown.err);
 }
 

@@ -41,6 +41,7 @@ fn run(mut command: Command, input: &str) -> String {
 fn ours(verb: &str, address: &str, args: &[&str]) -> Command {
     let mut command = Command::new(binary().unwrap());
     command.args([verb, "-b", address]).args(args);
+    command.args(["--timeout", "60000"]);
     command
 }
 

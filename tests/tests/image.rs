@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::BufRead as _;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,15 +11,15 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tests::gatewayproc::binary;
-use tests::process::repository;
+use tests::process::{Port, free_port, repository};
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::{RawClient, ops};
 
 /// How long a broker may take to say that it serves.
 const STARTUP: Duration = Duration::from_mins(1);
 
-/// A script and all that it started.
-struct Container(Child);
+/// A script and all that it started, on these ports.
+struct Container(Child, #[allow(dead_code, reason = "held")] [Port; 3]);
 
 impl Drop for Container {
     fn drop(&mut self) {
@@ -41,10 +40,6 @@ fn copy(from: &Path, to: &Path) {
             fs::copy(entry.path(), to).unwrap();
         }
     }
-}
-
-fn free_port() -> TcpListener {
-    TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
 /// What a module does: variables, the script, and the line that it waits for. In both `{client}`
@@ -158,9 +153,8 @@ fn start(module: &Module, dir: &Path) -> (Container, String) {
     copy(&docker.join("bin"), &bin);
     fs::create_dir(&work).unwrap();
     std::os::unix::fs::symlink(binary().unwrap(), bin.join("fencepost")).unwrap();
-    // All held at once, so that they differ.
-    let ports = [free_port(), free_port(), free_port()];
-    let [client, broker, admin] = ports.map(|port| port.local_addr().unwrap().port().to_string());
+    let ports = [(); 3].map(|()| free_port().unwrap());
+    let [client, broker, admin] = ports.each_ref().map(|port| port.number().to_string());
     let here = |text: &str| {
         text.replace("{client}", &client)
             .replace("{broker}", &broker)
@@ -180,7 +174,7 @@ fn start(module: &Module, dir: &Path) -> (Container, String) {
     command.stderr(fs::File::create(dir.join("log")).unwrap());
     let mut child = command.process_group(0).spawn().unwrap();
     let stdout = child.stdout.take().unwrap();
-    let container = Container(child);
+    let container = Container(child, ports);
     let (lines, said) = mpsc::channel();
     // Read to its end, so that the broker can go on printing.
     std::thread::spawn(move || {

@@ -91,7 +91,7 @@ fn transactions(address: &str, version: u8) {
         address,
         &format!(
             "transact {shape} --ids 7 --id-prefix txn{version} --transaction-records 2 \
-             --transaction-version {version} --record-bytes 100 --seconds 0.5"
+             --transaction-version {version} --record-bytes 100 --warmup-seconds 2 --seconds 3"
         ),
     )
     .unwrap();
@@ -99,7 +99,7 @@ fn transactions(address: &str, version: u8) {
     let offsets = ran.all_records / 2 * 3;
     // Kafka writes markers behind its answers.
     let mut found = 0;
-    let decided = poll_until(Duration::from_secs(30), Duration::from_millis(50), || {
+    let decided = poll_until(Duration::from_mins(2), Duration::from_millis(50), || {
         found = load(address, &format!("fetch {shape} --verify"))
             .unwrap()
             .records;

@@ -54,7 +54,8 @@ impl Size {
                 total: 2_000_000_000,
                 limit: 100_000_000,
                 journal_segment: 8 << 20,
-                // From here one step of both writers and a new file are within the bound.
+                // From here one step of both writers, new files and copies of old ones are within
+                // the bound.
                 wait_above: Some(133_000_000),
             },
         }
@@ -62,7 +63,7 @@ impl Size {
 
     /// Bytes of the disk that may be in use.
     fn bound(self) -> u64 {
-        self.limit * 13 / 10 + 2 * self.journal_segment
+        self.limit * 13 / 10 + 4 * self.journal_segment
     }
 }
 
@@ -152,7 +153,7 @@ impl Writer {
                 waits += 1;
                 let used = disk_use(&self.data_dir);
                 assert!(
-                    waits < 6000,
+                    waits < 24_000,
                     "{offset}: nothing goes; the log begins at {start}, {used} bytes are in use"
                 );
                 pace.tick().await;
@@ -331,7 +332,7 @@ async fn far_more_than_is_kept_goes_through_a_small_disk() {
     );
     assert!(used <= size.bound(), "{used} bytes");
     let [_, behind, oldest] = kinds;
-    assert!(behind.out_of_range >= 10, "{behind:?}");
+    assert!(behind.out_of_range >= 1, "{behind:?}");
     assert!(oldest.batches > 0, "{oldest:?}");
     let log = gateway.log().unwrap();
     let bad: BTreeSet<&str> = log

@@ -91,9 +91,11 @@ impl StepHook for Steps {
     }
 }
 
-/// A clock by which nobody gives a coordinator up.
+/// A clock that is so slow that nobody gives a coordinator up.
 #[derive(Debug)]
 struct Patient(Arc<dyn Clock>);
+
+const SLOWER: u32 = 1_000;
 
 impl Clock for Patient {
     fn wall_ms(&self) -> i64 {
@@ -101,14 +103,11 @@ impl Clock for Patient {
     }
 
     fn monotonic(&self) -> Duration {
-        self.0.monotonic()
+        self.0.monotonic() / SLOWER
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        if duration == Duration::from_millis(100) {
-            return Box::pin(std::future::pending());
-        }
-        self.0.sleep(duration)
+        self.0.sleep(duration.saturating_mul(SLOWER))
     }
 }
 
@@ -201,7 +200,7 @@ impl Process {
     /// Waits for what comes without being asked for.
     async fn until(&self, is: impl Fn(&Self) -> bool) {
         let mut pace = tokio::time::interval(Duration::from_millis(5));
-        for _ in 0..4000 {
+        for _ in 0..12_000 {
             if is(self) {
                 return;
             }
@@ -235,11 +234,8 @@ impl Process {
             claimed: session(-1, -1),
             client: None,
         };
-        self.running
-            .broker
-            .txns()
-            .init_producer_id(id, &request)
-            .await
+        let txns = self.running.broker.txns();
+        settled(async || txns.init_producer_id(id, &request).await).await
     }
 
     async fn add(&self, id: &str, session: Session, topics: &[&str]) -> Result<Added, TxnError> {
@@ -253,17 +249,27 @@ impl Process {
             .collect();
         let class = AddClass::Client(3);
         let txns = self.running.broker.txns();
-        txns.add_partitions(id, session, &named, class, None).await
+        settled(async || txns.add_partitions(id, session, &named, class, None).await).await
     }
 
     async fn add_group(&self, id: &str, session: Session, group: &str) -> Result<Added, TxnError> {
         let class = AddClass::Client(3);
         let txns = self.running.broker.txns();
         let group: Arc<str> = group.into();
-        txns.add_groups(id, session, &group, class, None).await
+        settled(async || txns.add_groups(id, session, &group, class, None).await).await
     }
 
     async fn end(
+        &self,
+        id: &str,
+        version: i16,
+        session: Session,
+        commit: bool,
+    ) -> Result<Option<Session>, TxnError> {
+        settled(async || self.end_once(id, version, session, commit).await).await
+    }
+
+    async fn end_once(
         &self,
         id: &str,
         version: i16,
@@ -284,8 +290,27 @@ impl Process {
         entry.unwrap().state
     }
 
-    /// Sends a batch of one record; code and base offset.
+    /// Sends a batch of one record; code and base offset, once a coordinator that is slow to be
+    /// asked about it has answered.
     async fn produce(
+        &self,
+        version: i16,
+        id: Option<&str>,
+        topic: &str,
+        batch: (Session, i32),
+    ) -> (i16, i64) {
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        for _ in 0..600 {
+            pace.tick().await;
+            let sent = self.produce_once(version, id, topic, batch).await;
+            if ![19, 51].contains(&sent.0) {
+                return sent;
+            }
+        }
+        panic!("Produce still asks for a retry");
+    }
+
+    async fn produce_once(
         &self,
         version: i16,
         id: Option<&str>,
@@ -318,6 +343,24 @@ impl Process {
         let request = ApiRequest::Produce(Box::new(request));
         self.running.broker.call(context, request).await
     }
+}
+
+/// What a coordinator answers once what passes has passed.
+async fn settled<T>(ask: impl AsyncFn() -> Result<T, TxnError>) -> Result<T, TxnError> {
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    for _ in 0..600 {
+        pace.tick().await;
+        match ask().await {
+            Err(
+                TxnError::ConcurrentTransactions
+                | TxnError::CoordinatorLoading
+                | TxnError::CoordinatorNotAvailable
+                | TxnError::NotCoordinator,
+            ) => {}
+            answer => return answer,
+        }
+    }
+    panic!("the coordinator still asks for a retry");
 }
 
 /// Code and base offset of the one batch of a request.
@@ -536,15 +579,15 @@ async fn t37_a_transaction_that_is_not_finished_holds_the_next_one() {
     one.add("tx", me, &["a"]).await.unwrap();
     assert_eq!(one.produce(9, Some("tx"), "a", (me, 0)).await, (0, 0));
     one.steps.no_journal.store(true, Ordering::SeqCst);
-    let late = one.end("tx", 3, me, true).await;
+    let late = one.end_once("tx", 3, me, true).await;
     assert_eq!(late, Err(TxnError::CoordinatorNotAvailable));
     assert_eq!(one.state("tx"), TxnState::PrepareCommit);
-    assert_eq!(one.produce(9, Some("tx"), "c", (me, 0)).await, (19, -1));
-    assert_eq!(one.produce(11, Some("tx"), "c", (me, 0)).await, (19, -1));
-    assert_eq!(
-        one.produce(IMPLICIT, Some("tx"), "c", (me, 0)).await,
-        (51, -1)
-    );
+    let late = one.produce_once(9, Some("tx"), "c", (me, 0)).await;
+    assert_eq!(late, (19, -1));
+    let late = one.produce_once(11, Some("tx"), "c", (me, 0)).await;
+    assert_eq!(late, (19, -1));
+    let late = one.produce_once(IMPLICIT, Some("tx"), "c", (me, 0)).await;
+    assert_eq!(late, (51, -1));
     // What comes again comes first.
     assert_eq!(ends(&a).1, 0);
     one.steps.no_journal.store(false, Ordering::SeqCst);
@@ -607,7 +650,7 @@ async fn t47_a_crash_between_decision_and_markers_is_finished_once() {
     let me = one.init("tx").await.unwrap();
     one.produce(IMPLICIT, Some("tx"), "a", (me, 0)).await;
     one.steps.no_journal.store(true, Ordering::SeqCst);
-    one.end("tx", 5, me, true).await.unwrap_err();
+    one.end_once("tx", 5, me, true).await.unwrap_err();
     one.kill();
     site.volume.power_cut(9);
     let two = site.start().await;
@@ -723,7 +766,7 @@ async fn what_was_decided_is_finished_as_soon_as_its_groups_are_read() {
     one.produce(IMPLICIT, Some("tx"), "a", (me, 0)).await;
     one.add_group("tx", me, "g").await.unwrap();
     one.steps.no_journal.store(true, Ordering::SeqCst);
-    one.end("tx", 5, me, true).await.unwrap_err();
+    one.end_once("tx", 5, me, true).await.unwrap_err();
     one.kill();
     let steps = Steps {
         no_groups: AtomicBool::new(true),

@@ -95,9 +95,9 @@ impl Gate {
             return;
         }
         self.waits.notify_one();
-        let end =
-            self.opened
-                .wait_while_for(&mut closed, |closed| *closed, Duration::from_secs(20));
+        let end = self
+            .opened
+            .wait_while_for(&mut closed, |closed| *closed, Duration::from_mins(2));
         if end.timed_out() {
             self.gave_up.store(true, Ordering::SeqCst);
             self.waits.notify_one();

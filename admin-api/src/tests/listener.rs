@@ -13,7 +13,7 @@ use crate::listener::{ARRIVAL_MAX, CONNECTIONS_MAX};
 use crate::*;
 
 /// How long a test waits for what should come at once.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 #[allow(clippy::disallowed_methods, reason = "ends with the test")]
 fn served(double: Double) -> SocketAddr {

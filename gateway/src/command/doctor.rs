@@ -24,7 +24,7 @@ const NEEDED: [(i16, &str); 5] = [
     (3, "Metadata"),
     (10, "FindCoordinator"),
 ];
-/// Clocks may differ by so much; `Date` has whole seconds.
+/// Clocks may differ by so much.
 const SKEW_MAX_MS: i64 = 2_000;
 
 /// Arguments of `fencepost doctor`.
@@ -206,6 +206,8 @@ impl Doctor {
             }
         }
         // The same answer again: only its date is looked at.
+        let clock = Env::real().clock;
+        let asked_ms = clock.wall_ms();
         let Ok(answer) = http::get(admin, "/livez", self.patience()).await else {
             return;
         };
@@ -214,8 +216,7 @@ impl Doctor {
             Some(parsed.timestamp().as_millisecond())
         });
         let Some(date_ms) = date else { return };
-        // Whole seconds, rounded down: half a second is the middle.
-        let skew_ms = date_ms + 500 - Env::real().clock.wall_ms();
+        let skew_ms = skew(asked_ms, date_ms, clock.wall_ms());
         let found = format!("differs from this host's by about {} s", skew_ms / 1_000);
         if skew_ms.abs() > SKEW_MAX_MS {
             let advice = "set both clocks: timestamps and retention go by them";
@@ -224,6 +225,14 @@ impl Doctor {
             findings.ok("clock", found);
         }
     }
+}
+
+/// By how much a clock that was asked then surely differs, by the `Date` of its answer: whole
+/// seconds, rounded down. A slow answer is not a wrong clock.
+fn skew(asked_ms: i64, date_ms: i64, answered_ms: i64) -> i64 {
+    let behind = (date_ms + 999 - asked_ms).min(0);
+    let ahead = (date_ms - answered_ms).max(0);
+    behind + ahead
 }
 
 const ADVERTISED: &str = "set advertised.listeners to what clients can reach";
@@ -314,5 +323,23 @@ async fn is_loopback(address: &str) -> bool {
     match lookup_host(address).await {
         Ok(mut found) => found.all(|at| at.ip().to_canonical().is_loopback()),
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_answer_is_not_a_wrong_clock() {
+        for (asked, date, answered, differs) in [
+            (10_300, 10_000, 10_310, 0),
+            (10_900, 10_000, 11_010, 0),
+            (10_900, 14_000, 19_000, 0),
+            (10_000, 7_000, 10_010, -2_001),
+            (10_000, 13_000, 10_010, 2_990),
+        ] {
+            assert_eq!(skew(asked, date, answered), differs, "{asked} {date}");
+        }
     }
 }

@@ -139,8 +139,9 @@ impl SpaceWatch {
             let calm = ms(clock.monotonic()).saturating_sub(refused) >= ms(CALM);
             match self.0.volume.space().await {
                 Ok(space) if self.has_enough(space) && calm => {
-                    self.0.full.send_replace(false);
+                    // Said before it is shown: who sees it finds it in the log.
                     tracing::info!(free = space.free, "the disk has space again");
+                    self.0.full.send_replace(false);
                     return;
                 }
                 Ok(_) => {}

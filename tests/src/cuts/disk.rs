@@ -13,13 +13,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::process::{Process, read_line};
+use crate::wallclock::poll_until;
 
 /// Bytes of the image.
 const IMAGE_LEN: u64 = 512 << 20;
 /// Bytes of memory in which it lies: all of it, and what the file system there needs.
 const MEMORY_MIB: u32 = 520;
-/// How long the helper may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PACE: Duration = Duration::from_millis(100);
+/// How long the helper may take to answer, and an unmount may fail.
+const PATIENCE: Duration = Duration::from_mins(2);
 /// Waits for a byte, then calls `EXT4_IOC_SHUTDOWN` (`_IOR('X', 125, u32)`) with
 /// `EXT4_GOING_FLAGS_NOLOGFLUSH` (2). Beside the test, because an ioctl is no safe code.
 const HELPER: &str = r#"
@@ -125,7 +127,13 @@ impl CutDisk {
     /// Unmounts it. Nobody may hold a file of it open.
     pub fn unmount(&mut self) -> Result<()> {
         self.close_helper();
-        run(Command::new("umount").arg(self.path("disk")))?;
+        // Somebody may look at a file for a moment.
+        let mut outcome = Ok(());
+        poll_until(PATIENCE, PACE, || {
+            outcome = run(Command::new("umount").arg(self.path("disk")));
+            outcome.is_ok()
+        });
+        outcome?;
         self.mounted = false;
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
@@ -27,8 +28,10 @@ const OTHERS_MAX: usize = 25;
 const PRODUCE_VERSION: i16 = 9;
 /// How often a request is tried again at most.
 const TRIES: u32 = 1000;
-/// Answers that ask for a retry: 14, 15, 16, 51.
-const PASSES: [i16; 4] = [14, 15, 16, 51];
+/// Answers that ask for a retry.
+const PASSES: [i16; 5] = [14, 15, 16, 19, 51];
+/// Between a request that is asked to come again and the same.
+const PACE: Duration = Duration::from_millis(5);
 
 /// What the clients share.
 #[derive(Debug, Clone)]
@@ -143,6 +146,7 @@ pub(super) async fn consume(desk: Desk, mut ends: Vec<(i32, i64)>) -> Result<()>
 pub(super) async fn transact(desk: Desk, session: txn::Session, dialect: Dialect) -> Result<()> {
     let mut client = RawClient::connect(&desk.address).await?;
     let (pid, mut epoch) = session;
+    let mut pace = tokio::time::interval(PACE);
     let mut sequence = 0;
     for round in 0..OTHERS_MAX {
         let number = desk.book.lock().transactions.begin(round % 3 != 2);
@@ -155,6 +159,7 @@ pub(super) async fn transact(desk: Desk, session: txn::Session, dialect: Dialect
                     Some(code) if PASSES.contains(&code) && tries < TRIES => tries += 1,
                     other => bail!("AddPartitionsToTxn: {other:?}"),
                 }
+                pace.tick().await;
             }
         }
         let spec = BatchSpec {
@@ -175,6 +180,7 @@ pub(super) async fn transact(desk: Desk, session: txn::Session, dialect: Dialect
                 Some((code, _)) if PASSES.contains(&code) && tries < TRIES => tries += 1,
                 other => bail!("a transactional Produce: {other:?}"),
             }
+            pace.tick().await;
         }
         desk.book.lock().transactions.wrote(number);
         desk.promised();
@@ -191,6 +197,7 @@ pub(super) async fn transact(desk: Desk, session: txn::Session, dialect: Dialect
                 code if PASSES.contains(&code) && tries < TRIES => tries += 1,
                 code => bail!("EndTxn: {code}"),
             }
+            pace.tick().await;
         };
         desk.book.lock().transactions.ended(number);
         desk.promised();

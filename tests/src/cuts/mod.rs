@@ -44,7 +44,7 @@ const GROUP: &str = "cut-group";
 /// Cycles on one disk before there is a fresh one.
 const CYCLES_OF_A_DISK: u32 = 5;
 /// How long clients may take to be promised what the plan of a cycle asks for.
-const WORK: Duration = Duration::from_secs(30);
+const WORK: Duration = Duration::from_mins(2);
 
 /// What is to be done.
 #[derive(Debug, Clone)]
@@ -281,7 +281,7 @@ impl Lane {
 
     async fn session(&self, client: &mut RawClient) -> Result<txn::Session> {
         let ids = [TRANSACTIONAL_ID.to_owned()];
-        let sessions = txn::begin_all(client, &ids, 60_000).await?;
+        let sessions = txn::begin_all(client, &ids, 900_000).await?;
         sessions.first().copied().context("no session")
     }
 

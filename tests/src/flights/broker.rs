@@ -1,7 +1,7 @@
 //! The broker under the load: a process on one port and one folder that can be killed and
 //! started again.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,9 +15,6 @@ use crate::oracle::{KafkaNode, OracleOptions};
 use crate::process::Process;
 
 const START_LIMIT: Duration = Duration::from_mins(1);
-/// Ports below the range that the kernel gives to outgoing connections: while the broker is
-/// away, a client that dials its port can't be given that port as its own and meet itself.
-const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// What is put under the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +69,7 @@ impl Broker {
         let partitions = format!("num.partitions={PARTITIONS}");
         let (node, address) = match kind {
             Kind::Fencepost => {
-                let listeners = format!("listeners=PLAINTEXT://127.0.0.1:{}", free_port()?);
-                let mut overrides = vec![listeners, partitions];
+                let mut overrides = vec![partitions];
                 overrides.extend(settings.iter().map(|(key, value)| format!("{key}={value}")));
                 let options = GatewayOptions {
                     overrides,
@@ -170,14 +166,4 @@ impl Broker {
         };
         Ok(super::child::tail(&log))
     }
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    for _ in 0..200 {
-        let port = fastrand::u16(PORTS);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return Ok(port);
-        }
-    }
-    bail!("no free port from {} to {}", PORTS.start, PORTS.end)
 }

@@ -9,7 +9,7 @@ mod install;
 
 use std::fs::File;
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::process::Process;
+use crate::process::{Port, Process, free_port};
 use crate::wallclock::poll_until;
 
 pub use install::{KAFKA_VERSION, class_path};
@@ -59,7 +59,8 @@ pub struct KafkaNode {
     dir: TempDir,
     class_path: String,
     heap_mib: u32,
-    port: u16,
+    /// Of clients and of the controller.
+    ports: [Port; 2],
 }
 
 impl KafkaNode {
@@ -72,13 +73,8 @@ impl KafkaNode {
             Some(parent) => builder.tempdir_in(parent)?,
             None => builder.tempdir()?,
         };
-        // Both held at once, so that they differ.
-        let (listener, controller) = (free_port()?, free_port()?);
-        let (port, controller_port) = (
-            listener.local_addr()?.port(),
-            controller.local_addr()?.port(),
-        );
-        drop((listener, controller));
+        let ports = [free_port()?, free_port()?];
+        let [port, controller_port] = ports.each_ref().map(Port::number);
         let properties = server_properties(options, dir.path(), port, controller_port);
         create(&dir.path().join("server.properties"), &properties)?;
         create(&dir.path().join("log4j2.yaml"), LOG4J2)?;
@@ -90,13 +86,13 @@ impl KafkaNode {
             dir,
             class_path,
             heap_mib,
-            port,
+            ports,
         })
     }
 
     /// HOST:PORT for clients.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("127.0.0.1:{}", self.ports[0].number())
     }
 
     /// The process.
@@ -106,7 +102,8 @@ impl KafkaNode {
 
     /// Starts the node again on the same data and port, after it was killed or stopped.
     pub fn restart(&mut self) -> Result<()> {
-        self.process = launch(&self.class_path, self.dir.path(), self.heap_mib, self.port)?;
+        let port = self.ports[0].number();
+        self.process = launch(&self.class_path, self.dir.path(), self.heap_mib, port)?;
         Ok(())
     }
 
@@ -132,10 +129,6 @@ pub fn tool(class_path: &str, class: &str) -> Command {
     command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
     command.args(["-cp", class_path, class]);
     command
-}
-
-fn free_port() -> Result<TcpListener> {
-    TcpListener::bind("127.0.0.1:0").context("no free port on 127.0.0.1")
 }
 
 fn create(path: &Path, content: &str) -> Result<()> {

@@ -21,7 +21,7 @@ const PARTITIONS: i32 = 3;
 const RECORDS: i64 = 10;
 const HOUR_MS: i64 = 3_600_000;
 /// Longer than the test takes, as nobody sends heartbeats.
-const SESSION_MS: i32 = 300_000;
+const SESSION_MS: i32 = 1_500_000;
 
 /// One row of a table: cells by heading.
 type Line = BTreeMap<String, String>;
@@ -130,6 +130,7 @@ impl Bench {
     fn ours_output(&self, args: &[&str], succeeds: bool) -> (String, String) {
         let mut command = Command::new(binary().unwrap());
         command.args(["group", "--bootstrap-server", &self.address]);
+        command.args(["--timeout", "60000"]);
         said(command.args(args), args, succeeds)
     }
 

@@ -185,8 +185,12 @@ async fn t34_a_transactional_batch_without_an_id_refuses_every_partition() {
     let request = produce_request("t34", &[(0, Some(transactional))]);
     let request = request.with_transactional_id(Some(id));
     let mut code = 19;
-    // Retriable while the coordinator is not up: Kafka's may first have to create its topic.
-    for _ in 0..100 {
+    let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
+    // Retriable while the coordinator is not up, or slow: Kafka's may first have to create its
+    // topic.
+    let looks = if on_kafka() { 100 } else { 600 };
+    for _ in 0..looks {
+        pace.tick().await;
         let response = client.call(&request, 11).await.unwrap();
         code = codes(&response)[0];
         if code != 19 {

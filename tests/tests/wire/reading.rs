@@ -194,16 +194,14 @@ async fn r12_a_long_poll_ends_with_the_data_it_waits_for() {
 async fn a_long_poll_is_not_held_by_an_error() {
     let target = Target::shared();
     let mut client = ten(&target, "poll-error").await;
-    let patience = Duration::from_secs(20);
-    let mut client_with_patience = target.connect().await.with_patience(patience);
     let request = fetch_request("poll-error", &[(0, 10), (1, 7)]).with_max_wait_ms(600_000);
-    let response = client_with_patience.call(&request, VERSION).await.unwrap();
+    let response = client.call(&request, VERSION).await.unwrap();
     let mut codes: Vec<i16> = partitions(&response).iter().map(|p| p.error_code).collect();
     codes.sort_unstable();
     assert_eq!(codes, [0, 1]);
     // Nor by having nothing to wait for.
     let nothing = request.with_topics(Vec::new());
-    let response = client_with_patience.call(&nothing, VERSION).await.unwrap();
+    let response = client.call(&nothing, VERSION).await.unwrap();
     assert!(response.responses.is_empty());
     assert!(ops::api_versions(&mut client).await.is_ok());
 }
@@ -264,14 +262,17 @@ pub(crate) async fn with_epoch(client: &mut RawClient, topic: &str, epoch: i32) 
 #[tokio::test]
 async fn r15_leader_epochs() {
     let target = Target::shared();
-    let mut client = ten(&target, "epochs").await;
-    let epoch = leader_epoch(&mut client, "epochs").await;
+    let mut client = ten(&target, "epochs-r15").await;
+    let epoch = leader_epoch(&mut client, "epochs-r15").await;
     assert!(epoch >= 0);
-    assert_eq!(with_epoch(&mut client, "epochs", epoch).await, (0, 0));
-    assert_eq!(with_epoch(&mut client, "epochs", epoch + 1).await, (75, 75));
-    assert_eq!(with_epoch(&mut client, "epochs", -1).await, (0, 0));
+    assert_eq!(with_epoch(&mut client, "epochs-r15", epoch).await, (0, 0));
+    assert_eq!(
+        with_epoch(&mut client, "epochs-r15", epoch + 1).await,
+        (75, 75)
+    );
+    assert_eq!(with_epoch(&mut client, "epochs-r15", -1).await, (0, 0));
     // Batches say under which epoch they were written.
-    let stored = fetch_batch(&mut client, "epochs", 0).await;
+    let stored = fetch_batch(&mut client, "epochs-r15", 0).await;
     assert_eq!(stored[12..16], epoch.to_be_bytes());
 }
 

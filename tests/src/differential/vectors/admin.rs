@@ -190,7 +190,7 @@ fn change(name: &str, entries: &[(&str, i8, Option<&str>)]) -> IncrementalAlterC
 }
 
 pub(super) async fn configs(play: &mut Play) -> Result<()> {
-    play.create(1, &[("max.message.bytes", "5000")]).await?;
+    play.create(2, &[("max.message.bytes", "5000")]).await?;
     let name = play.topic();
     let size = "max.message.bytes";
     for (entries, code) in [
@@ -232,6 +232,12 @@ pub(super) async fn configs(play: &mut Play) -> Result<()> {
     play.call(&broker, 4).await?;
     let mut large = P(-1, -1, -1, 1).spec();
     large.records[0].value = Some(Bytes::from(vec![b'x'; 2000]));
+    // A log of Kafka may hear of it after it is described.
+    let elsewhere = ops::produce_request(&name, 1, large.build());
+    play.until(&elsewhere, 9, |answer| {
+        answer.responses[0].partition_responses[0].error_code == 10
+    })
+    .await?;
     play.produce(large.build(), 10, -1).await?;
     play.produce(plain(1), 0, 0).await?;
     // Of all types there are topics and brokers; other topics are not this vector's.

@@ -9,7 +9,7 @@ use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::{RawClient, ops};
 
 use super::{ended, fencepost, interrupt, start, write};
-use crate::kit::{P, Target, answers, now_ms, produce_request};
+use crate::kit::{P, Target, now_ms, produce_request};
 use crate::txn_apis::{self, Session};
 
 async fn consume(target: &Target, args: &[&str]) -> String {
@@ -122,8 +122,8 @@ async fn send(client: &mut RawClient, topic: &str, id: &str, session: Session, v
     spec.records = vec![Record::value(value.to_owned())];
     let mut request = produce_request(topic, &[(0, Some(spec.build()))]);
     request.transactional_id = Some(txn_apis::id_of(id));
-    let answer = client.call(&request, 9).await.unwrap();
-    assert_eq!(answers(&answer)[0].error_code, 0);
+    let sent = txn_apis::produce(client, &request, 9).await;
+    assert_eq!(sent[0].error_code, 0);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 use tests::gatewayproc::binary;
+use tests::process::free_port;
 use tests::raw::RawClient;
 use tests::raw::batch::{BatchSpec, Record};
 
@@ -50,11 +51,15 @@ impl Said {
     }
 }
 
-/// `fencepost VERB ARGS...` of a broker.
+/// `fencepost VERB ARGS...` of a broker, patient with a slow machine unless the arguments say
+/// otherwise.
 fn command(target: &Target, verb: &str, args: &[&str]) -> Command {
     let mut command = Command::new(binary().unwrap());
     command.args([verb, "--bootstrap-server", target.address()]);
     command.args(args);
+    if !args.contains(&"--timeout") {
+        command.args(["--timeout", "60000"]);
+    }
     command
 }
 
@@ -112,19 +117,20 @@ async fn write(client: &mut RawClient, topic: &str, partition: i32, values: &[&s
 
 #[tokio::test]
 async fn a_broker_that_is_not_there_or_silent_has_a_code_of_its_own() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = free_port().unwrap();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let gone = nobody.local_addr().unwrap().to_string();
-    drop(nobody);
+    let gone = format!("127.0.0.1:{}", nobody.number());
     let silent_at = silent.local_addr().unwrap().to_string();
     for verb in [
         &["topic", "list"][..],
         &["consume", "t", "-e"],
         &["produce", "t"],
     ] {
-        for (address, code) in [(&gone, 3), (&silent_at, 4)] {
+        for (address, timeout, code) in [(&gone, "60000", 3), (&silent_at, "300", 4)] {
             let mut command = Command::new(binary().unwrap());
-            command.args(verb).args(["-b", address, "--timeout", "300"]);
+            command
+                .args(verb)
+                .args(["-b", address, "--timeout", timeout]);
             let complaint = run(command, "x\n").await.failed(code);
             assert!(complaint.contains(address.as_str()), "{complaint}");
         }

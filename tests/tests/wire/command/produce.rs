@@ -257,7 +257,7 @@ async fn a_broker_that_dies_makes_it_fail_and_one_that_comes_back_does_not() {
     ended(child).await.ok();
     assert_eq!(read(&target, &["cli-killed", "-e"]).await, "one\ntwo\n");
 
-    let mut child = start(&target, "produce", &["cli-killed", "--timeout", "5000"]);
+    let mut child = start(&target, "produce", &["cli-killed", "--timeout", "20000"]);
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"three\n").unwrap();
     let mut client = target.connect().await;
@@ -267,13 +267,18 @@ async fn a_broker_that_dies_makes_it_fail_and_one_that_comes_back_does_not() {
     drop(stdin);
     let said = ended(child).await;
     assert_eq!(said.code, Some(3), "{}", said.err);
+    // The first was written; whether that was heard in time, too, is left open.
+    let says = |record: &str, acknowledged: &str| {
+        said.err.contains(record) && said.err.contains(acknowledged)
+    };
     assert!(
-        said.err.contains("record 2 may have been written"),
-        "{}",
-        said.err
-    );
-    assert!(
-        said.err.contains("1 records are acknowledged"),
+        says(
+            "record 2 may have been written",
+            "1 records are acknowledged"
+        ) || says(
+            "record 1 may have been written",
+            "0 records are acknowledged"
+        ),
         "{}",
         said.err
     );

@@ -10,8 +10,8 @@ use super::{TV1, send};
 use crate::kit::{P, Target, on_kafka};
 use crate::reading::fetch_request;
 use crate::txn_apis::{
-    Session, add, add_group, add_once, await_state, begin, connect, describe, end, end_request,
-    init_request,
+    Session, add, add_group_once, add_once, await_state, begin, connect, describe, end,
+    end_request, init_request,
 };
 
 /// Our gateway, which holds the markers of one transactional id until they are released.
@@ -143,7 +143,8 @@ async fn t44_nothing_of_the_next_transaction_comes_before_the_markers_of_the_las
         let gated = add_once(&mut client, "t44", session, &b, version).await;
         assert_eq!(gated, [51], "v{version}");
     }
-    assert_eq!(add_group(&mut client, "t44", session, "g44", 3).await, 51);
+    let gated = add_group_once(&mut client, "t44", session, "g44", 3).await;
+    assert_eq!(gated, 51);
     let request = init_request("t44", (-1, -1));
     let gated = client.call(&request, 4).await.unwrap();
     assert_eq!(gated.error_code, 51);

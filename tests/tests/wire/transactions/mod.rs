@@ -12,7 +12,7 @@ use kafka_protocol::messages::write_txn_markers_request::{
 };
 use tests::raw::{RawClient, ops};
 
-use crate::kit::{P, answers, produce_request};
+use crate::kit::{P, produce_request};
 use crate::txn_apis::{self, Session};
 
 /// The version with which clients of the first dialect produce, and the first of the second.
@@ -26,7 +26,7 @@ fn batch(producer: P) -> Bytes {
     spec.build()
 }
 
-/// Code and base offset of a transactional batch for partition 0.
+/// Code and base offset of a transactional batch for partition 0, once what passes has passed.
 async fn send(
     client: &mut RawClient,
     id: &str,
@@ -36,7 +36,7 @@ async fn send(
 ) -> (i16, i64) {
     let mut request = produce_request(topic, &[(0, Some(batch(producer)))]);
     request.transactional_id = Some(txn_apis::id_of(id));
-    let answer = &answers(&client.call(&request, version).await.unwrap())[0];
+    let answer = &txn_apis::produce(client, &request, version).await[0];
     (answer.error_code, answer.base_offset)
 }
 

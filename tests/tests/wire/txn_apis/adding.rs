@@ -1,14 +1,10 @@
 //! AddPartitionsToTxn and AddOffsetsToTxn.
 
-use std::time::Duration;
-
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTransaction;
 use kafka_protocol::messages::{AddPartitionsToTxnRequest, ProducerId};
 use tests::raw::RawClient;
 
-use super::{
-    PASSES, Session, add_group, add_once, begin, connect, describe, id_of, partitions_of, topics,
-};
+use super::{Session, add, add_group, begin, connect, describe, id_of, partitions_of, topics};
 use crate::kit::{Target, differs};
 
 #[tokio::test]
@@ -18,9 +14,9 @@ async fn t13_to_t17_partitions_of_a_transaction() {
     let mut client = connect(&target, "adding").await;
     let one = [("adding", &[0][..])];
     for version in 0..=3 {
-        let codes = add_once(&mut client, "adding-none", (5, 0), &one, version).await;
+        let codes = add(&mut client, "adding-none", (5, 0), &one, version).await;
         assert_eq!(codes, [49], "v{version}");
-        assert_eq!(add_once(&mut client, "", (5, 0), &one, version).await, [42]);
+        assert_eq!(add(&mut client, "", (5, 0), &one, version).await, [42]);
     }
     begin(&mut client, "adding").await;
     let (pid, epoch) = begin(&mut client, "adding").await;
@@ -28,16 +24,13 @@ async fn t13_to_t17_partitions_of_a_transaction() {
     // A partition that is not there: the others are not attempted.
     let some = [("adding", &[0, 7][..]), ("adding-none", &[0][..])];
     for version in 0..=3 {
-        let codes = add_once(&mut client, "adding", (pid, 1), &some, version).await;
+        let codes = add(&mut client, "adding", (pid, 1), &some, version).await;
         assert_eq!(codes, [55, 3, 3], "v{version}");
     }
     let described = describe(&mut client, "adding").await;
     assert_eq!(described.transaction_state.as_str(), "Empty");
 
-    assert_eq!(
-        add_once(&mut client, "adding", (pid, 1), &one, 0).await,
-        [0]
-    );
+    assert_eq!(add(&mut client, "adding", (pid, 1), &one, 0).await, [0]);
     let open = describe(&mut client, "adding").await;
     assert_eq!(open.transaction_state.as_str(), "Ongoing");
     assert!(open.transaction_start_time_ms > 0);
@@ -45,7 +38,7 @@ async fn t13_to_t17_partitions_of_a_transaction() {
     // The same again, and one more: it began when it began.
     for (partitions, version) in [(&[0][..], 3), (&[0, 1][..], 1)] {
         let of = [("adding", partitions)];
-        let codes = add_once(&mut client, "adding", (pid, 1), &of, version).await;
+        let codes = add(&mut client, "adding", (pid, 1), &of, version).await;
         assert!(codes.iter().all(|code| *code == 0), "{codes:?}");
         let again = describe(&mut client, "adding").await;
         assert_eq!(
@@ -63,7 +56,7 @@ async fn t13_to_t17_partitions_of_a_transaction() {
     ] {
         for version in 0..=3 {
             let code = if version < 2 { old } else { new };
-            let codes = add_once(&mut client, "adding", session, &one, version).await;
+            let codes = add(&mut client, "adding", session, &one, version).await;
             assert_eq!(codes, [code], "{session:?} v{version}");
         }
     }
@@ -144,30 +137,13 @@ async fn brokers_verify_and_add() {
     let verified = between_brokers(&mut client, of, session, true, 5).await;
     assert_eq!(verified, [120, 120]);
     let one = [("verified", &[1][..])];
-    assert_eq!(
-        add_once(&mut client, "verified", session, &one, 3).await,
-        [0]
-    );
+    assert_eq!(add(&mut client, "verified", session, &one, 3).await, [0]);
     let verified = between_brokers(&mut client, of, session, true, 4).await;
     assert_eq!(verified, [120, 0]);
     let added = between_brokers(&mut client, of, session, false, 4).await;
     assert_eq!(added, [0, 0]);
     let verified = between_brokers(&mut client, of, session, true, 5).await;
     assert_eq!(verified, [0, 0]);
-}
-
-/// The code of an AddOffsetsToTxn, once what passes has passed.
-async fn settled(client: &mut RawClient, id: &str, session: Session, group: &str, v: i16) -> i16 {
-    let mut pace = tokio::time::interval(Duration::from_millis(50));
-    let mut code = 0;
-    for _ in 0..600 {
-        code = add_group(client, id, session, group, v).await;
-        if !PASSES.contains(&code) {
-            return code;
-        }
-        pace.tick().await;
-    }
-    panic!("AddOffsetsToTxn still answers {code}");
 }
 
 #[tokio::test]
@@ -178,17 +154,17 @@ async fn a_transaction_has_a_thousand_groups_at_most() {
     let session = begin(&mut client, "many-groups").await;
     for number in 0..1_000 {
         let group = format!("many-{number}");
-        let code = settled(&mut client, "many-groups", session, &group, 3).await;
+        let code = add_group(&mut client, "many-groups", session, &group, 3).await;
         assert_eq!(code, 0, "{group}");
     }
     for (version, code) in [(3, 42), (4, 120)] {
-        let told = settled(&mut client, "many-groups", session, "many", version).await;
+        let told = add_group(&mut client, "many-groups", session, "many", version).await;
         assert_eq!(
             told,
             differs("limits-of-transactions", 0, code),
             "v{version}"
         );
-        let again = settled(&mut client, "many-groups", session, "many-7", version).await;
+        let again = add_group(&mut client, "many-groups", session, "many-7", version).await;
         assert_eq!(again, 0);
     }
 }

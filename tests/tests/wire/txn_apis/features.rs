@@ -30,7 +30,7 @@ async fn finalized(client: &mut RawClient) -> (i16, i64) {
 /// Awaits a level: Kafka's broker hears of it from its controller.
 async fn await_level(client: &mut RawClient, level: i16) -> i64 {
     let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
-    for _ in 0..200 {
+    for _ in 0..1200 {
         let (now, epoch) = finalized(client).await;
         if now == level {
             return epoch;

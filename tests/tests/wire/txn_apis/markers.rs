@@ -8,7 +8,7 @@ use kafka_protocol::messages::{BrokerId, ListOffsetsRequest, ProducerId, WriteTx
 use tests::raw::{RawClient, decode_response, ops};
 
 use super::{Session, add, await_state, begin, connect, describe, end};
-use crate::kit::{P, Target, codes, differs, on_kafka, produce_request};
+use crate::kit::{P, Target, differs, on_kafka, produce_request};
 
 /// Codes of partitions of one topic.
 async fn abort(
@@ -91,7 +91,8 @@ async fn t41_a_marker_of_the_second_dialect_must_raise_the_epoch() {
     spec.attributes = 0x10;
     let mut request = produce_request("t41", &[(0, Some(spec.build()))]);
     request.transactional_id = Some(super::id_of("t41"));
-    assert_eq!(codes(&client.call(&request, 9).await.unwrap()), [0]);
+    let sent = super::produce(&mut client, &request, 9).await;
+    assert_eq!(sent[0].error_code, 0);
     for commit in [false, true] {
         let mut other = target.connect().await;
         let bytes = marker_of_the_second_dialect("t41", (pid, 2), commit);
@@ -187,7 +188,7 @@ async fn produce(client: &mut RawClient, id: &str, topic: &str, (pid, epoch): Se
     spec.attributes = 0x10;
     let mut request = produce_request(topic, &[(0, Some(spec.build()))]);
     request.transactional_id = Some(super::id_of(id));
-    codes(&client.call(&request, 9).await.unwrap())[0]
+    super::produce(client, &request, 9).await[0].error_code
 }
 
 /// The last stable offset of partition 0.

@@ -15,17 +15,22 @@ use std::time::Duration;
 
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::describe_transactions_response::TransactionState;
+use kafka_protocol::messages::produce_response::PartitionProduceResponse;
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, DescribeTransactionsRequest, EndTxnRequest,
-    EndTxnResponse, FindCoordinatorRequest, InitProducerIdRequest, ProducerId, TransactionalId,
+    EndTxnResponse, FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest, ProducerId,
+    TransactionalId,
 };
 use tests::raw::{RawClient, ops};
 
 use crate::groups::group_id;
-use crate::kit::{Target, text};
+use crate::kit::{Target, answers, text};
 
-/// What passes by itself: a coordinator that is not ready, a transaction that is not finished.
+/// What passes by itself: a coordinator that is not ready or whose disk is slow, a transaction that
+/// is not finished.
 const PASSES: [i16; 4] = [14, 15, 16, 51];
+/// The same of a transactional batch, whose coordinator is asked by its partition.
+pub(crate) const BATCH_PASSES: [i16; 2] = [19, 51];
 
 /// A producer id and epoch.
 pub(crate) type Session = (i64, i16);
@@ -52,10 +57,12 @@ pub(crate) async fn connect(target: &Target, id: &str) -> RawClient {
     panic!("no coordinator for {id}");
 }
 
+/// An InitProducerId. Its transactions stay open for as long as brokers allow: slow tests must not
+/// find them aborted.
 pub(crate) fn init_request(id: &str, claim: Session) -> InitProducerIdRequest {
     InitProducerIdRequest::default()
         .with_transactional_id(Some(id_of(id)))
-        .with_transaction_timeout_ms(60_000)
+        .with_transaction_timeout_ms(900_000)
         .with_producer_id(ProducerId(claim.0))
         .with_producer_epoch(claim.1)
 }
@@ -125,7 +132,7 @@ pub(crate) async fn add_once(
     partitions.map(|p| p.partition_error_code).collect()
 }
 
-/// The same once the transaction before is finished.
+/// The same once what passes has passed.
 pub(crate) async fn add(
     client: &mut RawClient,
     id: &str,
@@ -137,15 +144,53 @@ pub(crate) async fn add(
     for _ in 0..600 {
         pace.tick().await;
         let codes = add_once(client, id, session, of, v).await;
-        if !codes.contains(&51) {
+        if !codes.iter().any(|code| PASSES.contains(code)) {
             return codes;
         }
     }
-    panic!("the transaction before is not finished");
+    panic!("AddPartitionsToTxn still asks for a retry");
+}
+
+/// Answers to the batches of a transaction, once what passes has passed. What was taken before is
+/// a repeat then, and answered for.
+pub(crate) async fn produce(
+    client: &mut RawClient,
+    request: &ProduceRequest,
+    v: i16,
+) -> Vec<PartitionProduceResponse> {
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    for _ in 0..600 {
+        pace.tick().await;
+        let answers = answers(&client.call(request, v).await.unwrap());
+        let mut codes = answers.iter().map(|answer| answer.error_code);
+        if !codes.any(|code| BATCH_PASSES.contains(&code)) {
+            return answers;
+        }
+    }
+    panic!("Produce still asks for a retry");
+}
+
+/// Code of an AddOffsetsToTxn, once what passes has passed.
+pub(crate) async fn add_group(
+    client: &mut RawClient,
+    id: &str,
+    session: Session,
+    group: &str,
+    v: i16,
+) -> i16 {
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    for _ in 0..600 {
+        pace.tick().await;
+        let code = add_group_once(client, id, session, group, v).await;
+        if !PASSES.contains(&code) {
+            return code;
+        }
+    }
+    panic!("AddOffsetsToTxn still asks for a retry");
 }
 
 /// Code of an AddOffsetsToTxn.
-pub(crate) async fn add_group(
+pub(crate) async fn add_group_once(
     client: &mut RawClient,
     id: &str,
     session: Session,
@@ -168,7 +213,7 @@ pub(crate) fn end_request(id: &str, session: Session, commit: bool) -> EndTxnReq
         .with_committed(commit)
 }
 
-/// Code, producer id and epoch of an EndTxn, once the transaction before is finished.
+/// Code, producer id and epoch of an EndTxn, once what passes has passed.
 pub(crate) async fn end(
     client: &mut RawClient,
     id: &str,
@@ -181,7 +226,7 @@ pub(crate) async fn end(
     for _ in 0..600 {
         pace.tick().await;
         let answer: EndTxnResponse = client.call(&request, v).await.unwrap();
-        if answer.error_code != 51 {
+        if !PASSES.contains(&answer.error_code) {
             return (
                 answer.error_code,
                 answer.producer_id.0,
@@ -189,7 +234,7 @@ pub(crate) async fn end(
             );
         }
     }
-    panic!("the transaction before is not finished");
+    panic!("EndTxn still asks for a retry");
 }
 
 /// What DescribeTransactions says of an id.
@@ -204,7 +249,7 @@ pub(crate) async fn describe(client: &mut RawClient, id: &str) -> TransactionSta
 pub(crate) async fn await_state(client: &mut RawClient, id: &str, state: &str) -> TransactionState {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     let mut last = String::new();
-    for _ in 0..600 {
+    for _ in 0..1200 {
         pace.tick().await;
         let described = describe(client, id).await;
         if described.error_code == 0 && described.transaction_state.as_str() == state {

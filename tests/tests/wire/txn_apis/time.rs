@@ -1,8 +1,7 @@
 //! What time does to transactional ids.
 
 use super::{
-    add, add_group, add_once, await_state, begin, connect, describe, end, init, init_by,
-    init_request,
+    add, add_group, await_state, begin, connect, describe, end, init, init_by, init_request,
 };
 use crate::kit::{Target, txn_version};
 
@@ -33,7 +32,7 @@ async fn t31_a_transaction_that_is_open_for_too_long_is_aborted() {
     }
     for version in 0..=3 {
         let code = if version < 2 { 47 } else { 90 };
-        let codes = add_once(&mut client, "t31", (pid, 0), &of, version).await;
+        let codes = add(&mut client, "t31", (pid, 0), &of, version).await;
         assert_eq!(codes, [code], "AddPartitionsToTxn v{version}");
     }
     assert_eq!(add_group(&mut client, "t31", (pid, 0), "g", 4).await, 90);
@@ -66,7 +65,7 @@ async fn t52_an_id_that_nobody_uses_is_forgotten() {
     }
     assert_eq!(describe(&mut client, "t52").await.error_code, 105);
     let of = [("t52", &[0][..])];
-    assert_eq!(add_once(&mut client, "t52", session, &of, 3).await, [49]);
+    assert_eq!(add(&mut client, "t52", session, &of, 3).await, [49]);
     assert_eq!(end(&mut client, "t52", session, true, 3).await.0, 49);
     let (code, pid, epoch) = init(&mut client, "t52", session, 4).await;
     assert_eq!((code, epoch), (0, 0));

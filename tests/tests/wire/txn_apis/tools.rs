@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::{Session, add, await_state, begin, connect, describe, id_of, init_by, init_request};
-use crate::kit::{P, Target, codes, on_kafka, produce_request, text};
+use crate::kit::{P, Target, on_kafka, produce_request, text};
 use crate::tools::tool;
 
 /// The table that Kafka's tool prints.
@@ -78,7 +78,7 @@ async fn produce(client: &mut RawClient, id: &str, topic: &str, (pid, epoch): Se
     spec.attributes = 0x10;
     let mut request = produce_request(topic, &[(0, Some(spec.build()))]);
     request.transactional_id = Some(id_of(id));
-    codes(&client.call(&request, 9).await.unwrap())[0]
+    super::produce(client, &request, 9).await[0].error_code
 }
 
 #[tokio::test]
@@ -159,10 +159,7 @@ async fn t67_ids_are_terminated_by_either() {
         (terminated.producer_id.0, terminated.producer_epoch),
         (session.0, 2)
     );
-    assert_eq!(
-        super::add_once(&mut client, "t67", session, &of, 3).await,
-        [90]
-    );
+    assert_eq!(add(&mut client, "t67", session, &of, 3).await, [90]);
 
     let session = (session.0, 2);
     assert_eq!(add(&mut client, "t67", session, &of, 3).await, [0]);
@@ -172,10 +169,7 @@ async fn t67_ids_are_terminated_by_either() {
     let terminated = describe(&mut client, "t67").await;
     assert_eq!(terminated.transaction_state.as_str(), "Empty");
     assert_eq!(terminated.producer_epoch, 4);
-    assert_eq!(
-        super::add_once(&mut client, "t67", session, &of, 3).await,
-        [90]
-    );
+    assert_eq!(add(&mut client, "t67", session, &of, 3).await, [90]);
 
     let (code, said) = refusal(&target, "force-terminate --transactional-id t67-none").await;
     assert_eq!(code, 1, "{said}");
