@@ -146,15 +146,32 @@ impl FrameReader {
     }
 
     /// Completes when the next frame has begun (true) or the peer has closed (false). May be
-    /// dropped: nothing is lost.
+    /// dropped: nothing is lost. `is_next`: its turn has come; otherwise what comes of it takes
+    /// nothing from others.
     ///
     /// # Errors
     /// If the socket failed.
-    pub async fn begun(&mut self) -> io::Result<bool> {
+    pub async fn begun(&mut self, is_next: bool) -> io::Result<bool> {
         if self.buffer.is_empty() {
-            return Ok(self.fill().await? > 0);
+            let expected = if is_next { self.expected } else { 0 };
+            return Ok(self.fill(expected).await? > 0);
         }
         Ok(true)
+    }
+
+    /// What has come of the next frame waits for its turn. If it lies behind another in a buffer
+    /// that holds room, it is one that does not go on.
+    pub fn stand(&mut self) {
+        if !self.buffer.is_empty() {
+            self.note(0);
+        }
+    }
+
+    /// Its turn has come.
+    pub fn go_on(&mut self) {
+        if self.noted.take().is_some() {
+            Pace::set(&self.pace.until_ms, None);
+        }
     }
 
     /// The next frame, which has begun.
@@ -175,9 +192,7 @@ impl FrameReader {
         }
         let peek = self.peek(len).await?;
         self.read_until(LENGTH_LEN + len).await?;
-        if self.noted.take().is_some() {
-            Pace::set(&self.pace.until_ms, None);
-        }
+        self.go_on();
         self.expected = LENGTH_LEN + len;
         if !self.shares.is_empty() {
             self.shared = self.admission.admitted(std::mem::take(&mut self.shares));
@@ -229,7 +244,7 @@ impl FrameReader {
                 self.grow(end).await?;
             }
             self.note(end);
-            if self.fill().await? == 0 {
+            if self.fill(self.expected).await? == 0 {
                 return Err(FrameError::Truncated);
             }
         }
@@ -253,13 +268,13 @@ impl FrameReader {
         self.noted = Some((began, len));
     }
 
-    /// Reads once, up to what is admitted. 0 is the end of the stream. May be dropped: nothing is
-    /// lost.
-    async fn fill(&mut self) -> io::Result<usize> {
+    /// Reads once, up to what is admitted; the frame probably has `expected` bytes if it has not
+    /// begun. 0 is the end of the stream. May be dropped: nothing is lost.
+    async fn fill(&mut self, expected: usize) -> io::Result<usize> {
         loop {
             self.half.readable().await?;
             if self.room == 0 {
-                self.read_ahead();
+                self.read_ahead(expected);
             }
             let left = self.room.saturating_sub(self.buffer.len());
             match self.half.try_read_buf(&mut (&mut self.buffer).limit(left)) {
@@ -274,11 +289,10 @@ impl FrameReader {
         }
     }
 
-    /// A buffer for a frame that has not begun: for all of one like the last, if there is room
-    /// for it. A large one gets its own buffer once its length is known: little is read before, as
-    /// all of that is copied.
-    fn read_ahead(&mut self) {
-        let wanted = self.expected;
+    /// A buffer for a frame that has not begun: for all that it probably has, if there is room for
+    /// it. A large one gets its own buffer once its length is known: little is read before, as all
+    /// of that is copied.
+    fn read_ahead(&mut self, wanted: usize) {
         self.room = READ_MIN;
         if (READ_MIN + 1..=READ_AHEAD_MAX).contains(&wanted)
             && let Some(share) = self.admission.budget.try_take(wanted, wanted)
