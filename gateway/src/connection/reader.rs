@@ -16,7 +16,7 @@ use crate::order::{self, Line};
 use crate::stack::{RawRequest, Stack};
 
 /// What the reader waits for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
     /// The next request may be read.
     Free,
@@ -71,6 +71,8 @@ impl Reader {
         tokio::select! {
             biased;
             () = self.activity.kill.cancelled() => Ok(None),
+            // A part of a frame is no request yet.
+            () = self.shared.drain.cancelled() => Ok(None),
             frame = self.frames.next() => frame.map(Some),
         }
     }
@@ -113,6 +115,7 @@ impl Reader {
             tokio::select! {
                 biased;
                 () = self.activity.kill.cancelled() => return false,
+                () = self.shared.drain.cancelled(), if until == Until::Free => return false,
                 Some(outcome) = self.unsaid.next() => if !self.is_well(outcome.as_ref()) {
                     return false;
                 },

@@ -537,6 +537,22 @@ async fn a_drain_finishes_what_is_ordered_and_reads_no_more() {
 }
 
 #[tokio::test]
+async fn a_drain_waits_for_no_part_of_a_frame() {
+    let kit = Kit::start();
+    let mut client = kit.connect().await;
+    client.write_all(&api_versions_v3(1)).await.unwrap();
+    assert!(kit::answer(&mut client).await.is_some());
+    let frame = heartbeat(2);
+    client.write_all(&frame[..frame.len() - 1]).await.unwrap();
+    let mut other = kit.connect().await;
+    other.write_all(b"G").await.unwrap();
+    kit.until_connections(2).await;
+    assert!(kit.drain(Duration::from_mins(2)).await);
+    assert!(kit::answer(&mut client).await.is_none());
+    assert!(kit::answer(&mut other).await.is_none());
+}
+
+#[tokio::test]
 async fn a_drain_is_bounded() {
     let kit = Kit::start();
     let mut client = kit.connect().await;
