@@ -339,6 +339,7 @@ impl Writer {
             }
             next = advance(&mut self.batch.segments, next, written);
             progress += written;
+            self.activity.touch(now);
         }
         self.activity.blocked(None);
         self.activity.slow(None);

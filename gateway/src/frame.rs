@@ -60,23 +60,35 @@ pub enum FrameError {
     Io(#[from] io::Error),
 }
 
-/// How the frame under way goes on, as the sweeper sees it; 0 is never.
+/// How the frame under way goes on, as the sweeper sees it: ms of the monotonic clock, or 0 for
+/// never.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Until when the frame has to be complete, ms of the monotonic clock; 0 unless one is under
-    /// way that holds room.
-    until_ms: AtomicU64,
+    /// Until when the frame has to be complete; 0 unless one is under way that holds room.
+    until: AtomicU64,
     /// When it went on by [`PROGRESS`] bytes last; 0 while it waits for room itself.
-    moved_ms: AtomicU64,
+    moved: AtomicU64,
+    /// When bytes came last, of any frame.
+    came: AtomicU64,
 }
 
 impl Pace {
     /// Whether it holds room that others should rather have.
     pub fn is_slow(&self, now: Duration) -> bool {
         let at = |ms: &AtomicU64| Duration::from_millis(ms.load(Ordering::Relaxed));
-        let (until, moved) = (at(&self.until_ms), at(&self.moved_ms));
+        let (until, moved) = (at(&self.until), at(&self.moved));
         let stands = !moved.is_zero() && now.saturating_sub(moved) >= PROGRESS_TIME;
         !until.is_zero() && (stands || now >= until)
+    }
+
+    /// Bytes came.
+    pub(crate) fn came(&self, now: Duration) {
+        Self::set(&self.came, Some(now));
+    }
+
+    /// When bytes came last, in milliseconds of the monotonic clock.
+    pub fn came_ms(&self) -> u64 {
+        self.came.load(Ordering::Relaxed)
     }
 
     fn set(at: &AtomicU64, time: Option<Duration>) {
@@ -170,7 +182,7 @@ impl FrameReader {
     /// Its turn has come.
     pub fn go_on(&mut self) {
         if self.noted.take().is_some() {
-            Pace::set(&self.pace.until_ms, None);
+            Pace::set(&self.pace.until, None);
         }
     }
 
@@ -263,8 +275,8 @@ impl FrameReader {
         let now = self.clock.monotonic();
         let began = self.noted.map_or(now, |(began, _)| began);
         let more = Duration::from_secs((end / SECOND) as u64);
-        Pace::set(&self.pace.until_ms, Some(began + FRAME_TIME + more));
-        Pace::set(&self.pace.moved_ms, Some(now));
+        Pace::set(&self.pace.until, Some(began + FRAME_TIME + more));
+        Pace::set(&self.pace.moved, Some(now));
         self.noted = Some((began, len));
     }
 
@@ -284,7 +296,12 @@ impl FrameReader {
                         self.let_go();
                     }
                 }
-                done => return done,
+                done => {
+                    if done.as_ref().is_ok_and(|bytes| *bytes > 0) {
+                        self.pace.came(self.clock.monotonic());
+                    }
+                    return done;
+                }
             }
         }
     }
@@ -324,9 +341,9 @@ impl FrameReader {
             let Share { permit, whole } = if let Some(share) = budget.try_take(end, missing) {
                 share
             } else {
-                Pace::set(&self.pace.moved_ms, None);
+                Pace::set(&self.pace.moved, None);
                 let share = budget.take(end, missing).await?;
-                Pace::set(&self.pace.moved_ms, Some(self.clock.monotonic()));
+                Pace::set(&self.pace.moved, Some(self.clock.monotonic()));
                 share
             };
             self.shares.push(permit);
@@ -350,5 +367,31 @@ impl FrameReader {
             self.counted.min(target)
         };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store_adapter::runtime::Env;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::request_budget::ByteBudget;
+
+    #[tokio::test]
+    async fn every_byte_that_comes_is_noted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (half, _write) = listener.accept().await.unwrap().0.into_split();
+        let admission = Admission::new(ByteBudget::new(1 << 20));
+        let (clock, pace) = (Env::real().clock, Arc::new(Pace::default()));
+        let mut frames = FrameReader::new(half, 1 << 20, admission, clock, Arc::clone(&pace));
+        assert_eq!(pace.came_ms(), 0);
+        client.write_all(&[0]).await.unwrap();
+        assert!(frames.begun(true).await.unwrap());
+        assert!(pace.came_ms() > 0);
+        assert!(!pace.is_slow(Duration::MAX), "it holds nothing");
     }
 }
