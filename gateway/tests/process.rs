@@ -149,6 +149,20 @@ async fn sigterm_and_sigint_stop_in_order_and_it_starts_again() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_and_sigusr1_end_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut process, addresses, mut log) = start_logged(dir.path(), &[]);
+    signal(&process, "HUP");
+    log.until("nothing is reloaded");
+    signal(&process, "USR1");
+    let state = log.until("\"message\":\"state\"");
+    assert!(state.contains("\"partitions\":0"), "{state}");
+    asks_api_versions(&addresses.kafka).await;
+    signal(&process, "TERM");
+    assert_eq!(process.child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_double_start_is_refused() {
     let dir = tempfile::tempdir().unwrap();
