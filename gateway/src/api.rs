@@ -4,8 +4,12 @@
 //! is *ordered*: classified, offsets assigned, queued for commit. Only then is the next request of
 //! that connection read; a Produce that waits for a coordinator is ordered while those of other
 //! producers are. The answer is a second future inside [`Staged::Later`]; answers leave in
-//! request order. The second stage makes progress without being polled, and dropping it cancels
-//! nothing that was ordered.
+//! request order.
+//!
+//! Kinds whose first stage gives what they do its place overlap ([`crate::order`]): their second
+//! stage makes progress without being polled, and dropping it cancels nothing that was ordered.
+//! All others begin when everything before them is settled, and nothing begins before they are;
+//! they may do all they do in the second stage.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -18,7 +22,7 @@ use store_adapter::runtime::BoxFuture;
 
 use crate::admitted::Admitted;
 use crate::answer_budget::AnswerRoom;
-use crate::verifying::Verifying;
+use crate::turns::Turns;
 use crate::wire::fetch::FetchReply;
 use crate::wire::wide::Wide;
 
@@ -102,8 +106,8 @@ pub struct ConnectionContext {
     pub listener: usize,
     /// Name and version of the client's software, from ApiVersions v3+.
     pub software: OnceLock<(StrBytes, StrBytes)>,
-    /// What waits for a coordinator before it is ordered.
-    pub verifying: Verifying,
+    /// What requests that are not settled concern.
+    pub turns: Turns,
 }
 
 /// What a handler knows of its request besides the body.

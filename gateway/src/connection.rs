@@ -1,24 +1,27 @@
 //! One connection: two tasks, frames in, answers out, strictly in request order.
 //!
 //! The reader cuts a frame, awaits the first stage of the stack (the request is *ordered*), and
-//! puts the outcome into a bounded queue; only then it reads on. The writer awaits the answers in
-//! that order, adds whatever else is ready, and writes it in one vectored write. A full queue
-//! stops the reader, and that stops the client. Whatever ends a connection, a first stage that
-//! has begun is finished, and nothing that was ordered is cancelled.
+//! puts the outcome into a bounded queue; only then it reads on. A request of a kind that stands
+//! alone ([`crate::order`]) begins when everything before it is settled, and the next frame is read
+//! when it is settled: what waits long keeps nothing behind it in memory. The writer awaits the
+//! answers in that order, adds whatever else is ready, and writes it in one vectored write. A full
+//! queue stops the reader, and that stops the client. Whatever ends a connection, a first stage
+//! that has begun is finished, and nothing that was ordered is cancelled.
 //!
 //! A request that cannot be answered closes the connection, after the answers to those before it;
 //! a half-closed socket still gets the answers it is owed.
 
 mod activity;
 mod limit;
+mod reader;
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
+use futures_util::FutureExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use smallvec::SmallVec;
 use store_adapter::runtime::{BoxFuture, Clock};
 use tokio::io::AsyncWriteExt;
@@ -26,21 +29,22 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tower::{Service, ServiceExt};
 
 pub use activity::{Activity, Contended, Eviction};
 pub use limit::LogLimit;
 
 use self::activity::PROGRESS;
+use self::reader::Reader;
 use crate::admitted::Admitted;
 use crate::answer_budget::{AnswerBudget, AnswerRoom};
 use crate::api::{ApiResponse, CloseReason, ConnectionContext, Staged};
-use crate::frame::{Frame, FrameError, FrameReader};
+use crate::frame::FrameReader;
 use crate::layers::observe::Timing;
 use crate::layers::rescue::second_stage;
 use crate::metrics::Metrics;
+use crate::order::{Line, Settled};
 use crate::request_budget::{Admission, ByteBudget};
-use crate::stack::{Ordered, RawRequest, Stack};
+use crate::stack::{Ordered, Stack};
 use crate::wire::codec::{self, EncodedReply};
 
 /// Requests of one connection that are ordered and not yet answered; more are not read.
@@ -79,17 +83,20 @@ pub fn tasks(
 ) -> (BoxFuture<'static, ()>, BoxFuture<'static, ()>) {
     let (read, write) = stream.into_split();
     let (outcomes, queue) = mpsc::channel(PIPELINE_MAX);
+    let (line, settled) = Line::new();
+    let frames = FrameReader::new(
+        read,
+        shared.frame_max,
+        Admission::new(shared.budget.clone()),
+        Arc::clone(&shared.clock),
+        Arc::clone(&activity.pace),
+    );
     let reader = Reader {
-        frames: FrameReader::new(
-            read,
-            shared.frame_max,
-            Admission::new(shared.budget.clone()),
-            Arc::clone(&shared.clock),
-            Arc::clone(&activity.pace),
-        ),
+        frames,
         context: Arc::clone(&context),
         stack,
         outcomes,
+        line,
         unsaid: FuturesUnordered::new(),
         shared: shared.clone(),
         activity: Arc::clone(activity),
@@ -98,121 +105,12 @@ pub fn tasks(
         half: write,
         context,
         queue,
+        settled,
         shared: shared.clone(),
         activity: Arc::clone(activity),
         batch: Batch::default(),
     };
     (Box::pin(reader.run()), Box::pin(writer.run()))
-}
-
-struct Reader {
-    frames: FrameReader,
-    context: Arc<ConnectionContext>,
-    stack: Stack,
-    outcomes: mpsc::Sender<Owed>,
-    /// Requests without an answer that may fail yet; as many as the budget of bytes admits.
-    unsaid: FuturesUnordered<BoxFuture<'static, Option<CloseReason>>>,
-    shared: Shared,
-    activity: Arc<Activity>,
-}
-
-impl Reader {
-    async fn run(mut self) {
-        loop {
-            match self.frame().await {
-                Ok(Some(frame)) => {
-                    if !self.order(frame).await {
-                        break;
-                    }
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    self.report(&error);
-                    break;
-                }
-            }
-        }
-        self.activity.read_ended.store(true, Ordering::Relaxed);
-    }
-
-    /// The next frame; `None` when there are to be no more.
-    async fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
-        loop {
-            tokio::select! {
-                biased;
-                () = self.activity.kill.cancelled() => return Ok(None),
-                () = self.shared.drain.cancelled() => return Ok(None),
-                Some(outcome) = self.unsaid.next() => if let Some(reason) = outcome {
-                    closed(&self.context, &self.shared, &reason);
-                    return Ok(None);
-                },
-                begun = self.frames.begun() => if begun? {
-                    break;
-                } else {
-                    return Ok(None);
-                },
-            }
-        }
-        tokio::select! {
-            biased;
-            () = self.activity.kill.cancelled() => Ok(None),
-            frame = self.frames.next() => frame.map(Some),
-        }
-    }
-
-    /// Runs the first stage and queues its outcome; false when the connection is over.
-    async fn order(&mut self, frame: Frame) -> bool {
-        let received = self.shared.clock.monotonic();
-        self.activity.touch(received);
-        let bytes = frame.bytes.len();
-        let length = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.shared.metrics.bytes_in.inc_by(length);
-        let request = RawRequest {
-            connection: Arc::clone(&self.context),
-            key: frame.peek.key,
-            version: frame.peek.version,
-            correlation_id: frame.peek.correlation_id,
-            frame: frame.bytes,
-            received,
-            admitted: frame.admitted,
-        };
-        let Ok(stack) = self.stack.ready().await;
-        let Ok(ordered) = stack.call(request).await;
-        match ordered.answer {
-            Staged::Silent => true,
-            Staged::Unsaid(outcome) => {
-                self.unsaid.push(outcome);
-                true
-            }
-            Staged::Close(reason) => {
-                closed(&self.context, &self.shared, &reason);
-                false
-            }
-            Staged::Now(_) | Staged::Later(_) | Staged::Parked(_) => {
-                let holds = if ordered.admitted.is_some() { bytes } else { 0 };
-                self.activity.owed.fetch_add(1, Ordering::Relaxed);
-                self.activity.holds.fetch_add(holds, Ordering::Relaxed);
-                self.outcomes.send(Owed { ordered, holds }).await.is_ok()
-            }
-        }
-    }
-
-    fn report(&self, error: &FrameError) {
-        match error {
-            FrameError::Io(error) if is_disconnect(error) => {
-                tracing::debug!(conn = self.context.id, %error, "connection lost");
-            }
-            _ => {
-                self.shared.metrics.connections_aborted.inc();
-                let (conn, peer) = (self.context.id, tracing::field::debug(self.context.peer));
-                if self.shared.may_log() {
-                    tracing::info!(conn, peer, %error, "connection closed");
-                } else {
-                    tracing::debug!(conn, peer, %error, "connection closed");
-                }
-            }
-        }
-    }
 }
 
 impl Shared {
@@ -325,6 +223,7 @@ struct Writer {
     half: OwnedWriteHalf,
     context: Arc<ConnectionContext>,
     queue: mpsc::Receiver<Owed>,
+    settled: Settled,
     shared: Shared,
     activity: Arc<Activity>,
     batch: Batch,
@@ -364,6 +263,7 @@ impl Writer {
                 },
             };
             first.settle().await;
+            self.settled.add();
             let mut going = self.encode(first);
             while going && self.batch.bytes < WRITE_TARGET && self.batch.answers < PIPELINE_MAX {
                 let Ok(owed) = self.queue.try_recv() else {
@@ -374,6 +274,7 @@ impl Writer {
                     held = Some(next);
                     break;
                 }
+                self.settled.add();
                 going = self.encode(next);
             }
             self.write().await?;
@@ -438,6 +339,7 @@ impl Writer {
             }
             next = advance(&mut self.batch.segments, next, written);
             progress += written;
+            self.activity.touch(now);
         }
         self.activity.blocked(None);
         self.activity.slow(None);

@@ -60,23 +60,35 @@ pub enum FrameError {
     Io(#[from] io::Error),
 }
 
-/// How the frame under way goes on, as the sweeper sees it; 0 is never.
+/// How the frame under way goes on, as the sweeper sees it: ms of the monotonic clock, or 0 for
+/// never.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Until when the frame has to be complete, ms of the monotonic clock; 0 unless one is under
-    /// way that holds room.
-    until_ms: AtomicU64,
+    /// Until when the frame has to be complete; 0 unless one is under way that holds room.
+    until: AtomicU64,
     /// When it went on by [`PROGRESS`] bytes last; 0 while it waits for room itself.
-    moved_ms: AtomicU64,
+    moved: AtomicU64,
+    /// When bytes came last, of any frame.
+    came: AtomicU64,
 }
 
 impl Pace {
     /// Whether it holds room that others should rather have.
     pub fn is_slow(&self, now: Duration) -> bool {
         let at = |ms: &AtomicU64| Duration::from_millis(ms.load(Ordering::Relaxed));
-        let (until, moved) = (at(&self.until_ms), at(&self.moved_ms));
+        let (until, moved) = (at(&self.until), at(&self.moved));
         let stands = !moved.is_zero() && now.saturating_sub(moved) >= PROGRESS_TIME;
         !until.is_zero() && (stands || now >= until)
+    }
+
+    /// Bytes came.
+    pub(crate) fn came(&self, now: Duration) {
+        Self::set(&self.came, Some(now));
+    }
+
+    /// When bytes came last, in milliseconds of the monotonic clock.
+    pub fn came_ms(&self) -> u64 {
+        self.came.load(Ordering::Relaxed)
     }
 
     fn set(at: &AtomicU64, time: Option<Duration>) {
@@ -146,15 +158,32 @@ impl FrameReader {
     }
 
     /// Completes when the next frame has begun (true) or the peer has closed (false). May be
-    /// dropped: nothing is lost.
+    /// dropped: nothing is lost. `is_next`: its turn has come; otherwise what comes of it takes
+    /// nothing from others.
     ///
     /// # Errors
     /// If the socket failed.
-    pub async fn begun(&mut self) -> io::Result<bool> {
+    pub async fn begun(&mut self, is_next: bool) -> io::Result<bool> {
         if self.buffer.is_empty() {
-            return Ok(self.fill().await? > 0);
+            let expected = if is_next { self.expected } else { 0 };
+            return Ok(self.fill(expected).await? > 0);
         }
         Ok(true)
+    }
+
+    /// What has come of the next frame waits for its turn. If it lies behind another in a buffer
+    /// that holds room, it is one that does not go on.
+    pub fn stand(&mut self) {
+        if !self.buffer.is_empty() {
+            self.note(0);
+        }
+    }
+
+    /// Its turn has come.
+    pub fn go_on(&mut self) {
+        if self.noted.take().is_some() {
+            Pace::set(&self.pace.until, None);
+        }
     }
 
     /// The next frame, which has begun.
@@ -175,9 +204,7 @@ impl FrameReader {
         }
         let peek = self.peek(len).await?;
         self.read_until(LENGTH_LEN + len).await?;
-        if self.noted.take().is_some() {
-            Pace::set(&self.pace.until_ms, None);
-        }
+        self.go_on();
         self.expected = LENGTH_LEN + len;
         if !self.shares.is_empty() {
             self.shared = self.admission.admitted(std::mem::take(&mut self.shares));
@@ -229,7 +256,7 @@ impl FrameReader {
                 self.grow(end).await?;
             }
             self.note(end);
-            if self.fill().await? == 0 {
+            if self.fill(self.expected).await? == 0 {
                 return Err(FrameError::Truncated);
             }
         }
@@ -248,18 +275,18 @@ impl FrameReader {
         let now = self.clock.monotonic();
         let began = self.noted.map_or(now, |(began, _)| began);
         let more = Duration::from_secs((end / SECOND) as u64);
-        Pace::set(&self.pace.until_ms, Some(began + FRAME_TIME + more));
-        Pace::set(&self.pace.moved_ms, Some(now));
+        Pace::set(&self.pace.until, Some(began + FRAME_TIME + more));
+        Pace::set(&self.pace.moved, Some(now));
         self.noted = Some((began, len));
     }
 
-    /// Reads once, up to what is admitted. 0 is the end of the stream. May be dropped: nothing is
-    /// lost.
-    async fn fill(&mut self) -> io::Result<usize> {
+    /// Reads once, up to what is admitted; the frame probably has `expected` bytes if it has not
+    /// begun. 0 is the end of the stream. May be dropped: nothing is lost.
+    async fn fill(&mut self, expected: usize) -> io::Result<usize> {
         loop {
             self.half.readable().await?;
             if self.room == 0 {
-                self.read_ahead();
+                self.read_ahead(expected);
             }
             let left = self.room.saturating_sub(self.buffer.len());
             match self.half.try_read_buf(&mut (&mut self.buffer).limit(left)) {
@@ -269,16 +296,20 @@ impl FrameReader {
                         self.let_go();
                     }
                 }
-                done => return done,
+                done => {
+                    if done.as_ref().is_ok_and(|bytes| *bytes > 0) {
+                        self.pace.came(self.clock.monotonic());
+                    }
+                    return done;
+                }
             }
         }
     }
 
-    /// A buffer for a frame that has not begun: for all of one like the last, if there is room
-    /// for it. A large one gets its own buffer once its length is known: little is read before, as
-    /// all of that is copied.
-    fn read_ahead(&mut self) {
-        let wanted = self.expected;
+    /// A buffer for a frame that has not begun: for all that it probably has, if there is room for
+    /// it. A large one gets its own buffer once its length is known: little is read before, as all
+    /// of that is copied.
+    fn read_ahead(&mut self, wanted: usize) {
         self.room = READ_MIN;
         if (READ_MIN + 1..=READ_AHEAD_MAX).contains(&wanted)
             && let Some(share) = self.admission.budget.try_take(wanted, wanted)
@@ -310,9 +341,9 @@ impl FrameReader {
             let Share { permit, whole } = if let Some(share) = budget.try_take(end, missing) {
                 share
             } else {
-                Pace::set(&self.pace.moved_ms, None);
+                Pace::set(&self.pace.moved, None);
                 let share = budget.take(end, missing).await?;
-                Pace::set(&self.pace.moved_ms, Some(self.clock.monotonic()));
+                Pace::set(&self.pace.moved, Some(self.clock.monotonic()));
                 share
             };
             self.shares.push(permit);
@@ -336,5 +367,31 @@ impl FrameReader {
             self.counted.min(target)
         };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store_adapter::runtime::Env;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::request_budget::ByteBudget;
+
+    #[tokio::test]
+    async fn every_byte_that_comes_is_noted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (half, _write) = listener.accept().await.unwrap().0.into_split();
+        let admission = Admission::new(ByteBudget::new(1 << 20));
+        let (clock, pace) = (Env::real().clock, Arc::new(Pace::default()));
+        let mut frames = FrameReader::new(half, 1 << 20, admission, clock, Arc::clone(&pace));
+        assert_eq!(pace.came_ms(), 0);
+        client.write_all(&[0]).await.unwrap();
+        assert!(frames.begun(true).await.unwrap());
+        assert!(pace.came_ms() > 0);
+        assert!(!pace.is_slow(Duration::MAX), "it holds nothing");
     }
 }

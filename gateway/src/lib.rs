@@ -16,14 +16,15 @@ pub mod gateway;
 pub mod handlers;
 pub mod layers;
 pub mod metrics;
+pub mod order;
 pub mod partition;
 pub mod request_budget;
 pub mod server;
 pub mod stack;
 mod starting;
 pub mod topic_config;
+pub mod turns;
 pub mod txns;
-pub mod verifying;
 pub mod wire;
 
 pub use crate::gateway::{Addresses, Gateway, StartError};

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::ConnectionContext;
 use crate::connection::{self, Activity, Contended, Eviction, Shared};
 use crate::stack::Stack;
-use crate::verifying::Verifying;
+use crate::turns::Turns;
 
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -265,7 +265,7 @@ fn open(
         peer: Some(peer),
         listener,
         software: OnceLock::new(),
-        verifying: Verifying::default(),
+        turns: Turns::default(),
     });
     let (reader, writer) = connection::tasks(
         stream,

@@ -158,6 +158,20 @@ async fn sigterm_and_sigint_stop_in_order_and_it_starts_again() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_and_sigusr1_end_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut process, addresses, mut log) = start_logged(dir.path(), &[]);
+    signal(&process, "HUP");
+    log.until("nothing is reloaded");
+    signal(&process, "USR1");
+    let state = log.until("\"message\":\"state\"");
+    assert!(state.contains("\"partitions\":0"), "{state}");
+    asks_api_versions(&addresses.kafka).await;
+    signal(&process, "TERM");
+    assert_eq!(process.child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_double_start_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -250,18 +264,37 @@ impl Log {
     }
 }
 
+/// DescribeGroups v0 of groups that are not there. Its answer has 9 MB: more than sockets hold.
+fn describe_many_groups() -> Vec<u8> {
+    const GROUPS: u32 = 65_536;
+    let mut frame = b"\0\0\0\0\0\x0f\0\0\0\0\0\x08\xff\xff".to_vec();
+    frame.extend_from_slice(&GROUPS.to_be_bytes());
+    for number in 0..GROUPS {
+        frame.extend_from_slice(&120_i16.to_be_bytes());
+        frame.extend_from_slice(format!("{number:0120}").as_bytes());
+    }
+    let len = u32::try_from(frame.len() - 4).unwrap();
+    frame[..4].copy_from_slice(&len.to_be_bytes());
+    frame
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_during_the_drain_ends_the_process_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let slow = ["--override", "shutdown.drain.ms=600000"];
     let (mut process, addresses, mut log) = start_logged(dir.path(), &slow);
-    // A request that has begun and does not go on: the drain waits for it. It came with one that is
-    // answered, so it has been read.
-    let mut client = TcpStream::connect(&addresses.kafka).await.unwrap();
-    let begun = [API_VERSIONS, &API_VERSIONS[..6]].concat();
-    client.write_all(&begun).await.unwrap();
-    read_api_versions(&mut client).await;
-    asks_api_versions(&addresses.kafka).await;
+    // An answer that is not taken: the drain waits for it.
+    let client = tokio::net::TcpSocket::new_v4().unwrap();
+    client.set_recv_buffer_size(4096).unwrap();
+    let mut client = client
+        .connect(addresses.kafka.parse().unwrap())
+        .await
+        .unwrap();
+    client.write_all(&describe_many_groups()).await.unwrap();
+    let owed = "fencepost_requests_inflight{api=\"DescribeGroups\"} 1\n";
+    while !get(&addresses.admin, "/metrics").await.contains(owed) {
+        tokio::task::yield_now().await;
+    }
     signal(&process, "TERM");
     log.until("once more stops at once");
     assert!(process.child.try_wait().unwrap().is_none());

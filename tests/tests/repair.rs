@@ -12,7 +12,7 @@ use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::boot::{BootConfig, Outside, Running};
 use gateway::broker::{Broker, NewTopic, NoPeers};
-use gateway::verifying::Verifying;
+use gateway::turns::Turns;
 use store_adapter::journal::MemoryIndex;
 use store_adapter::local::{MemoryIdentity, ProcHost};
 use store_adapter::runtime::{BoxFuture, Env};
@@ -93,7 +93,7 @@ async fn produce(broker: &Arc<Broker>, topic: &str, sequence: i32) -> (i16, i64)
             peer: None,
             listener: 0,
             software: OnceLock::new(),
-            verifying: Verifying::default(),
+            turns: Turns::default(),
         }),
         version: 9,
         client_id: None,

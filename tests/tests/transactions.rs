@@ -19,7 +19,7 @@ use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, S
 use gateway::boot::{BootConfig, Outside, Running};
 use gateway::broker::{BrokerConfig, NewTopic, NoPeers};
 use gateway::partition::{Isolation, Partition};
-use gateway::verifying::Verifying;
+use gateway::turns::Turns;
 use kafka_protocol::messages::{EndTxnRequest, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
 use store_adapter::control::EndTxnMarker;
@@ -382,7 +382,7 @@ fn context(version: i16) -> RequestContext {
             peer: None,
             listener: 0,
             software: OnceLock::new(),
-            verifying: Verifying::default(),
+            turns: Turns::default(),
         }),
         version,
         client_id: None,
@@ -540,9 +540,6 @@ async fn a_producer_that_waits_for_its_coordinator_holds_no_other_up() {
     assert!((&mut second).now_or_never().is_none());
     let mut plain = Box::pin(one.order(&on, None, "a", (session(-1, -1), -1)));
     assert!((&mut plain).now_or_never().is_none());
-    let metadata = ApiRequest::Metadata(Box::default());
-    let mut metadata = Box::pin(one.running.broker.call(&on, metadata));
-    assert!((&mut metadata).now_or_never().is_none());
     let other_ends = ApiRequest::EndTxn(Box::new(
         EndTxnRequest::default()
             .with_transactional_id(TransactionalId(StrBytes::from_static_str("other")))
@@ -567,7 +564,93 @@ async fn a_producer_that_waits_for_its_coordinator_holds_no_other_up() {
     assert_eq!(produced(first).await, (0, 2));
     assert_eq!(produced(second.await).await, (0, 3));
     assert_eq!(produced(plain.await).await, (0, 4));
-    assert!(matches!(metadata.await, Staged::Now(_)));
+}
+
+/// A Produce of one record of a transaction to `a`, and one of the idempotent producer 77 to `b`.
+fn mixed(id: &'static str, session: Session, sequence: i32) -> ApiRequest {
+    let of = |topic, producer: (i64, i16, i32), attributes| {
+        let spec = BatchSpec {
+            producer_id: producer.0,
+            producer_epoch: producer.1,
+            base_sequence: producer.2,
+            attributes,
+            records: vec![Record::value("v")],
+            ..BatchSpec::default()
+        };
+        ops::produce_request(topic, 0, spec.build())
+    };
+    let mut request = of("a", (session.pid.0, session.epoch.0, 0), 0x10);
+    let other = of("b", (77, 0, sequence), 0);
+    request.topic_data.extend(other.topic_data);
+    request.transactional_id = Some(TransactionalId(StrBytes::from_static_str(id)));
+    ApiRequest::Produce(Box::new(request))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_concerns_the_same_keeps_its_order_on_a_connection() {
+    let site = Site::new();
+    let mut env = Env::real();
+    env.clock = Arc::new(Patient(env.clock));
+    let one = site.start_in(env, Steps::default(), |_| {}).await;
+    one.create("a").await;
+    one.create("b").await;
+    let (slow, other) = (one.init("slow").await, one.init("other").await);
+    let (slow, other) = (slow.unwrap(), other.unwrap());
+    let stalled = || {
+        let slot = one.running.broker.txns().slot_of("slow");
+        let area = format!("owners/txn-slot-{slot}/");
+        one.steps.stalled.send_replace(Some(area));
+    };
+    let on = context(12);
+    // Batches of no transaction wait with those that they came with.
+    stalled();
+    let broker = &one.running.broker;
+    let first = broker.call(&on, mixed("slow", slow, 0)).await;
+    let mut second = Box::pin(broker.call(&on, mixed("other", other, 1)));
+    assert!((&mut second).now_or_never().is_none());
+    one.steps.stalled.send_replace(None);
+    let codes = async |staged: Staged<ApiResponse>| {
+        let Staged::Later(answer) = staged else {
+            panic!("{staged:?}");
+        };
+        let ApiResponse::Produce(response) = answer.await else {
+            panic!("another answer");
+        };
+        let topics = response.responses.iter();
+        let partitions = topics.map(|topic| &topic.partition_responses[0]);
+        partitions
+            .map(|partition| (partition.error_code, partition.base_offset))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(codes(first).await, [(0, 0), (0, 0)]);
+    assert_eq!(codes(second.await).await, [(0, 1), (0, 1)]);
+    // A batch waits for what its transactional id was sent before.
+    stalled();
+    let ends = EndTxnRequest::default()
+        .with_transactional_id(TransactionalId(StrBytes::from_static_str("slow")))
+        .with_producer_id(slow.pid.0.into())
+        .with_producer_epoch(slow.epoch.0)
+        .with_committed(true);
+    let on_v5 = RequestContext {
+        version: 5,
+        ..on.clone()
+    };
+    let ends = ApiRequest::EndTxn(Box::new(ends));
+    let Staged::Later(ended) = broker.call(&on_v5, ends).await else {
+        panic!("ended at once");
+    };
+    let next = at_epoch(slow, slow.epoch.0 + 1);
+    let mut begins = Box::pin(one.order(&on, Some("slow"), "a", (next, 0)));
+    assert!((&mut begins).now_or_never().is_none());
+    let passes = one.order(&on, Some("other"), "a", (other, 1)).await;
+    assert_eq!(produced(passes).await, (0, 2));
+    one.steps.stalled.send_replace(None);
+    let ApiResponse::EndTxn(ended) = ended.await else {
+        panic!("another answer");
+    };
+    assert_eq!((ended.error_code, ended.producer_epoch), (0, next.epoch.0));
+    // Behind the marker.
+    assert_eq!(produced(begins.await).await, (0, 4));
 }
 
 #[tokio::test(flavor = "multi_thread")]

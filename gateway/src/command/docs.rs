@@ -18,6 +18,9 @@ after an orderly stop, with 1 when the broker could not start or was taken over,
 argument or configuration. What went wrong is on standard error, what was found or done in spite of
 it on standard output.
 
+`serve` stops in order at SIGTERM and SIGINT, and at once at a second one. SIGHUP reloads nothing,
+and says so; SIGUSR1 logs a line about what the broker has.
+
 `--format` of every command that has rows to print: `table`; `wide`, a table with more columns;
 `json`, one document; `jsonl`, one a line; `yaml`.
 ";

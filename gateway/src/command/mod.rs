@@ -114,7 +114,7 @@ fn open_as_many_files_as_allowed() {
 
 async fn run_gateway(config: Config, print_addresses: bool) -> ExitCode {
     // Before anything is claimed: a signal during the start must not be lost.
-    let mut signals = match Signals::new() {
+    let mut signals = match BrokerSignals::new() {
         Ok(signals) => signals,
         Err(error) => {
             tracing::error!(%error, "cannot wait for signals");
@@ -123,7 +123,7 @@ async fn run_gateway(config: Config, print_addresses: bool) -> ExitCode {
     };
     let started = tokio::select! {
         started = Gateway::start(config) => started,
-        name = signals.next() => {
+        name = signals.stop(None) => {
             tracing::info!(signal = name, "stopped while starting");
             return ExitCode::SUCCESS;
         }
@@ -141,7 +141,7 @@ async fn run_gateway(config: Config, print_addresses: bool) -> ExitCode {
         return ExitCode::from(FAILED);
     }
     let code = tokio::select! {
-        name = signals.next() => {
+        name = signals.stop(Some(&gateway)) => {
             tracing::info!(signal = name, "stopping; once more stops at once");
             ExitCode::SUCCESS
         }
@@ -155,7 +155,7 @@ async fn run_gateway(config: Config, print_addresses: bool) -> ExitCode {
             tracing::info!("stopped");
             code
         }
-        name = signals.next() => {
+        name = signals.stop(None) => {
             tracing::warn!(signal = name, "stopped at once");
             ExitCode::from(FAILED)
         }
@@ -181,6 +181,55 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
+}
+
+/// Signals of a broker: by some, which would end the process without a drain, it is only asked.
+struct BrokerSignals {
+    ending: Signals,
+    hang_up: Signal,
+    user1: Signal,
+}
+
+impl BrokerSignals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            ending: Signals::new()?,
+            hang_up: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
+        })
+    }
+
+    /// The next one that ends it; others are answered in the log.
+    async fn stop(&mut self, gateway: Option<&Gateway>) -> &'static str {
+        loop {
+            tokio::select! {
+                name = self.ending.next() => return name,
+                _ = self.hang_up.recv() => {
+                    let why = "the configuration is read at the start alone";
+                    tracing::warn!(signal = "SIGHUP", "nothing is reloaded: {why}");
+                }
+                _ = self.user1.recv() => summarize(gateway),
+            }
+        }
+    }
+}
+
+/// One line about what the broker is doing.
+fn summarize(gateway: Option<&Gateway>) {
+    let Some(gateway) = gateway else {
+        tracing::info!("state: the broker starts or stops");
+        return;
+    };
+    let condition = gateway.broker().condition();
+    tracing::info!(
+        connections = gateway.metrics().connections.get(),
+        topics = gateway.broker().topics().len(),
+        partitions = condition.partitions,
+        offline = condition.offline,
+        shards = condition.shards,
+        closed = condition.closed.len(),
+        "state"
+    );
 }
 
 fn print(addresses: &Addresses) -> io::Result<()> {

@@ -17,7 +17,8 @@ const HOLDS_MIN: usize = 64 * 1024;
 /// What the sweeper sees of a connection.
 #[derive(Debug)]
 pub struct Activity {
-    /// Last frame or write, in milliseconds of the monotonic clock.
+    /// Last frame, or bytes of an answer that the peer took, in milliseconds of the monotonic
+    /// clock.
     last_ms: AtomicU64,
     /// Since when a write makes no progress; 0 if none is under way.
     blocked_since_ms: AtomicU64,
@@ -88,13 +89,14 @@ impl Activity {
         let slow = wanted && self.slow_since_ms.load(Ordering::Relaxed) != 0;
         let waits = self.owed.load(Ordering::Relaxed) > 0;
         let waits = waits && !self.read_ended.load(Ordering::Relaxed);
+        let idles = since(&self.last_ms).min(ms(now).saturating_sub(self.pace.came_ms()));
         let eviction = if blocked && since(&self.blocked_since_ms) >= ms(stuck) {
             Eviction::Stuck
         } else if slow && since(&self.slow_since_ms) >= ms(PROGRESS_TIME) {
             Eviction::Hoarding
         } else if contended.requests && self.pace.is_slow(now) {
             Eviction::Dribbling
-        } else if !waits && since(&self.last_ms) >= ms(idle) {
+        } else if !waits && idles >= ms(idle) {
             Eviction::Idle
         } else {
             return None;
@@ -120,4 +122,24 @@ impl Activity {
 
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_idle_when_neither_side_moves() {
+        const IDLE: Duration = Duration::from_mins(10);
+        let at = Duration::from_secs;
+        let activity = Activity::new(at(100), CancellationToken::new());
+        let evicted = |now| activity.sweep(at(now), IDLE, IDLE, Contended::default());
+        assert_eq!(evicted(699), None);
+        // A part of a frame.
+        activity.pace.came(at(650));
+        assert_eq!(evicted(1249), None);
+        activity.touch(at(1200));
+        assert_eq!(evicted(1799), None);
+        assert_eq!(evicted(1800), Some(Eviction::Idle));
+    }
 }

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::api::ConnectionContext;
     use crate::features::Feature;
-    use crate::verifying::Verifying;
+    use crate::turns::Turns;
 
     fn context(version: i16) -> RequestContext {
         RequestContext {
@@ -112,7 +112,7 @@ mod tests {
                 peer: None,
                 listener: 0,
                 software: OnceLock::new(),
-                verifying: Verifying::default(),
+                turns: Turns::default(),
             }),
             version,
             client_id: None,

@@ -26,19 +26,39 @@ use crate::error_code;
 /// What is waited for at least: Kafka syncs nothing here, and its clients may say 0.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
+/// The offset that stands for the high watermark.
+const HIGH_WATERMARK: i64 = -1;
+
 /// The log's start afterwards.
 type Outcome = Result<i64, ResponseError>;
 
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     _context: &RequestContext,
-    request: DeleteRecordsRequest,
+    mut request: DeleteRecordsRequest,
 ) -> Staged<ApiResponse> {
+    for topic in &mut request.topics {
+        fix_ends(broker, topic);
+    }
     let patience = u64::try_from(request.timeout_ms).map_or(PATIENCE_MIN, Duration::from_millis);
     let patience = broker.env().clock.sleep(patience.max(PATIENCE_MIN));
     let topics = Arc::new(request.topics);
     let outcomes = start(broker, Arc::clone(&topics));
     Staged::Later(Box::pin(answer(topics, outcomes, patience)))
+}
+
+/// What -1 stands for is what is there now: partitions that go on behind the answer must not take
+/// records that come later.
+fn fix_ends(broker: &Broker, topic: &mut DeleteRecordsTopic) {
+    let Ok(hosted) = broker.find_topic(&topic.name) else {
+        return;
+    };
+    let all = topic.partitions.iter_mut();
+    for asked in all.filter(|asked| asked.offset == HIGH_WATERMARK) {
+        if let Some(Ok(partition)) = hosted.partition(asked.partition_index) {
+            asked.offset = partition.visible().high_watermark;
+        }
+    }
 }
 
 /// Deletes one after the other, whoever waits for it.

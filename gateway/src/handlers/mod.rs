@@ -49,24 +49,43 @@ mod write_txn_markers;
 
 use std::sync::Arc;
 
+use kafka_protocol::messages as kp;
 use kafka_protocol::protocol::StrBytes;
+use smallvec::smallvec;
 use store_adapter::ids::ProducerId;
 
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
+use crate::order::ADD_OF_BROKERS_FROM;
+use crate::turns::{Key, Keys, Turn};
 use crate::wire::codec;
 
 /// From this many bytes on an answer is made only when there is room for it.
 const ROOM_FROM: usize = 64 << 10;
 
-/// Runs the first stage of a request.
-#[allow(clippy::too_many_lines, reason = "one line for each API")]
+/// Runs the first stage of a request, in its place among those of its connection.
 pub(crate) async fn dispatch(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: ApiRequest,
 ) -> Staged<ApiResponse> {
-    in_its_place(context, &request).await;
+    let turn = in_its_place(context, &request).await;
+    let staged = handle(broker, context, request).await;
+    match turn {
+        Some(turn) => staged.map(move |answer| {
+            drop(turn);
+            answer
+        }),
+        None => staged,
+    }
+}
+
+#[allow(clippy::too_many_lines, reason = "one line for each API")]
+async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: ApiRequest,
+) -> Staged<ApiResponse> {
     match request {
         ApiRequest::Produce(request) => produce::handle(broker, context, *request).await,
         ApiRequest::Fetch(request) => fetch::handle(broker, context, &request),
@@ -141,21 +160,45 @@ pub(crate) async fn dispatch(
     }
 }
 
-/// Waits for what has to be ordered before: what concerns one producer of transactions need not
-/// wait for others. Produce sees to itself.
-async fn in_its_place(context: &RequestContext, request: &ApiRequest) {
-    let verifying = &context.connection.verifying;
-    let producer = match request {
-        ApiRequest::Produce(_) => return,
-        ApiRequest::AddPartitionsToTxn(request) if context.version < 4 => {
-            request.v3_and_below_producer_id
+/// Waits for what has to be settled before, among requests that overlap, and takes its turn.
+/// Produce sees to itself; what stands alone has nothing to wait for.
+async fn in_its_place(context: &RequestContext, request: &ApiRequest) -> Option<Turn> {
+    let connection = &context.connection;
+    let of_session = |id: &StrBytes, producer: kp::ProducerId| {
+        let mut keys: Keys = smallvec![Key::Transaction(shared_text(id))];
+        if producer.0 >= 0 {
+            keys.push(Key::Producer(ProducerId(producer.0)));
         }
-        ApiRequest::AddOffsetsToTxn(request) => request.producer_id,
-        ApiRequest::TxnOffsetCommit(request) => request.producer_id,
-        ApiRequest::EndTxn(request) => request.producer_id,
-        _ => return verifying.all().await,
+        keys
     };
-    verifying.of(ProducerId(producer.0)).await;
+    let keys: Keys = match request {
+        ApiRequest::OffsetCommit(request) => {
+            let group = || smallvec![Key::Group(shared_text(&request.group_id))];
+            connection.turns.free(group).await;
+            return None;
+        }
+        ApiRequest::InitProducerId(request) => {
+            let id = request.transactional_id.as_ref()?;
+            of_session(id, request.producer_id)
+        }
+        ApiRequest::AddPartitionsToTxn(request) if context.version < ADD_OF_BROKERS_FROM => {
+            of_session(
+                &request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+            )
+        }
+        ApiRequest::AddOffsetsToTxn(request) => {
+            of_session(&request.transactional_id, request.producer_id)
+        }
+        ApiRequest::EndTxn(request) => of_session(&request.transactional_id, request.producer_id),
+        ApiRequest::TxnOffsetCommit(request) => {
+            let mut keys = of_session(&request.transactional_id, request.producer_id);
+            keys.push(Key::Group(shared_text(&request.group_id)));
+            keys
+        }
+        _ => return None,
+    };
+    Some(Turn::next(connection, keys).await)
 }
 
 /// The answer that `build` makes. A large one is not kept while it waits for its turn: it is made

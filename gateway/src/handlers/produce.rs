@@ -9,11 +9,12 @@
 //! one request is 87 for it and nothing of it is appended.
 //!
 //! The first batch of a transaction on a partition waits for the coordinator, at most 100 ms
-//! (KIP-890), and is ordered then. Requests of other producers on the connection go on meanwhile;
-//! everything else that comes behind it waits in its first stage.
+//! (KIP-890), and is ordered then. What transactions of other producers send on the connection goes
+//! on meanwhile; batches of no transaction that come behind it wait in their first stage.
 
 mod answers;
 mod leader;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,18 +26,18 @@ use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProdu
 use kafka_protocol::messages::produce_response::TopicProduceResponse;
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
 use store_adapter::batch::BatchHeader;
-use store_adapter::ids::ProducerId;
 use store_adapter::runtime::BoxFuture;
 use tokio::sync::oneshot;
 
 use self::answers::{appended, failed, refused};
+use self::whole::BatchesOf;
 use crate::api::{ApiResponse, CloseReason, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
 use crate::error_code;
 use crate::partition::validate::{self, ValidateError};
 use crate::partition::{AppendError, Appended, Opening, Partition, Ticket};
+use crate::turns::{Key, Keys, Turn};
 use crate::txns::{self, Candidate, Looked, Question, Verification};
-use crate::verifying::Turn;
 
 /// Where an answer stands: topic and partition within the request.
 type Place = (usize, usize);
@@ -85,13 +86,18 @@ pub(crate) async fn handle(
     context: &RequestContext,
     request: ProduceRequest,
 ) -> Staged<ApiResponse> {
-    let (whole, producer) = match judge_whole(&request) {
-        Ok(producer) => (None, producer),
-        Err(code) => (Some(code), None),
+    let (whole, batches) = match whole::judge(&request) {
+        Ok(batches) => (None, batches),
+        Err(code) => (Some(code), BatchesOf::default()),
     };
-    match producer {
-        Some(producer) => context.connection.verifying.of(producer).await,
-        None => context.connection.verifying.all().await,
+    let turns = &context.connection.turns;
+    let keys = batches.keys(&request);
+    if batches.others {
+        // What is of no transaction lies in the log behind all that came before it.
+        turns.none().await;
+    } else {
+        let with_others = || keys.iter().cloned().chain([Key::OtherBatches]).collect();
+        turns.free(with_others).await;
     }
     let unordered = Unordered {
         broker: broker.clone(),
@@ -101,9 +107,9 @@ pub(crate) async fn handle(
         duplicates: duplicate_partitions(&request.topic_data),
         request,
     };
-    let Some(producer) = producer else {
+    if batches.producer.is_none() {
         return unordered.now(&BTreeMap::new());
-    };
+    }
     let (places, candidates) = unordered.candidates();
     match txns::look(broker, context.version, candidates) {
         Looked::Known(verified) => unordered.now(&places.into_iter().zip(verified).collect()),
@@ -112,7 +118,7 @@ pub(crate) async fn handle(
             let verified = unordered.ask(places, question).await;
             unordered.now(&verified)
         }
-        Looked::Asks(question) => unordered.verified(producer, places, question),
+        Looked::Asks(question) => unordered.verified(keys, places, question),
     }
 }
 
@@ -148,12 +154,7 @@ impl Unordered {
 
     /// Orders the batches when their coordinator has answered: now, or in a task of its own. What
     /// its client sends behind it, or that it goes away, makes no difference.
-    fn verified(
-        self,
-        producer: ProducerId,
-        places: Vec<Place>,
-        question: Question,
-    ) -> Staged<ApiResponse> {
+    fn verified(self, keys: Keys, places: Vec<Place>, question: Question) -> Staged<ApiResponse> {
         let answer = Answering::of(&self);
         let runtime = self.broker.env().runtime.clone();
         let connection = self.context.connection.clone();
@@ -164,7 +165,7 @@ impl Unordered {
         if let Some(outcomes) = (&mut ordering).now_or_never() {
             return Staged::Later(Box::pin(answer.answer(outcomes)));
         }
-        let turn = Turn::take(&connection, producer);
+        let turn = Turn::take(&connection, keys);
         let (ordered, wait) = oneshot::channel();
         let task = async move {
             let outcomes = ordering.await;
@@ -271,38 +272,6 @@ fn find_topics(
         }
     };
     topics.iter().map(find).collect()
-}
-
-/// Refusals that concern every partition of the request (rows 2, 6 and 10); otherwise the producer
-/// of its transactional batches, if it has some.
-fn judge_whole(request: &ProduceRequest) -> Result<Option<ProducerId>, ResponseError> {
-    let mut transactional = None;
-    for data in request
-        .topic_data
-        .iter()
-        .flat_map(|topic| &topic.partition_data)
-    {
-        let Some(records) = &data.records else {
-            continue;
-        };
-        match validate::peek(records) {
-            validate::Peek::Corrupt => return Err(ResponseError::CorruptMessage),
-            validate::Peek::Transactional {
-                producer_id,
-                producer_epoch,
-            } => {
-                if request.transactional_id.is_none() {
-                    return Err(ResponseError::TransactionalIdAuthorizationFailed);
-                }
-                let seen = *transactional.get_or_insert((producer_id, producer_epoch));
-                if seen != (producer_id, producer_epoch) {
-                    return Err(ResponseError::InvalidProducerIdMapping);
-                }
-            }
-            validate::Peek::Plain => {}
-        }
-    }
-    Ok(transactional.map(|(producer_id, _)| ProducerId(producer_id)))
 }
 
 /// Partitions that are named more than once.

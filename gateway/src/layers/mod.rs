@@ -21,7 +21,7 @@ pub(crate) mod testing {
 
     use crate::api::{ConnectionContext, Staged};
     use crate::stack::{Ordered, RawRequest};
-    use crate::verifying::Verifying;
+    use crate::turns::Turns;
 
     /// A request with correlation id 7 and no body.
     pub(crate) fn raw(key: i16, version: i16) -> RawRequest {
@@ -31,7 +31,7 @@ pub(crate) mod testing {
                 peer: None,
                 listener: 0,
                 software: OnceLock::new(),
-                verifying: Verifying::default(),
+                turns: Turns::default(),
             }),
             key,
             version,

@@ -85,29 +85,31 @@ impl Partition {
             if reason == AppendError::Unverified {
                 state.producers.refuse(&meta);
             }
-            return self.refuse(reason);
+            return self.refuse(reason, admitted);
         }
         match verdict {
             Verdict::Accept => self.queue(&mut state, stamped, meta, admitted),
             Verdict::DuplicateDurable(of) => Ticket::Ready(Ok(self.duplicate(of))),
-            Verdict::DuplicateQueued(of) => self.wait_behind(&state, self.duplicate(of)),
-            Verdict::OutOfOrder => self.refuse(AppendError::OutOfOrderSequence),
-            Verdict::StaleEpoch => self.refuse(AppendError::StaleEpoch),
-            Verdict::InvalidTxnState => self.refuse(AppendError::InvalidTxnState),
+            Verdict::DuplicateQueued(of) => self.wait_behind(&state, self.duplicate(of), admitted),
+            Verdict::OutOfOrder => self.refuse(AppendError::OutOfOrderSequence, admitted),
+            Verdict::StaleEpoch => self.refuse(AppendError::StaleEpoch, admitted),
+            Verdict::InvalidTxnState => self.refuse(AppendError::InvalidTxnState, admitted),
             Verdict::InvalidRecord => Ticket::Ready(Err(AppendError::InvalidRecord)),
         }
     }
 
     /// A refusal that rests on what this broker knows of the producer and ends the producer's
     /// session. A broker that was taken over knows too little, and has nothing to refuse: whether
-    /// it still leads is found out before the answer.
-    pub(super) fn refuse(self: &Arc<Self>, reason: AppendError) -> Ticket {
+    /// it still leads is found out before the answer. What `admitted` counts stays counted until
+    /// then.
+    pub(super) fn refuse(self: &Arc<Self>, reason: AppendError, admitted: Admitted) -> Ticket {
         let (answer, receive) = oneshot::channel();
         let partition = self.clone();
         let task = Box::pin(async move {
             let store = &partition.deps.store;
             let led = store.acquire(partition.id, partition.epoch).await;
             let outcome = Err(led.err().map_or(reason, AppendError::from));
+            drop(admitted);
             // A client that went away is not waiting.
             answer.send(outcome).unwrap_or_default();
         });
@@ -152,8 +154,17 @@ impl Partition {
     }
 
     /// What a queued batch says already is answered when that batch was decided.
-    pub(super) fn wait_behind(self: &Arc<Self>, state: &State, outcome: Appended) -> Ticket {
-        self.hand_over(state, Work::Duplicate(outcome))
+    pub(super) fn wait_behind(
+        self: &Arc<Self>,
+        state: &State,
+        outcome: Appended,
+        admitted: Admitted,
+    ) -> Ticket {
+        let work = Work::Duplicate {
+            original: outcome,
+            _admitted: admitted,
+        };
+        self.hand_over(state, work)
     }
 
     /// Puts work behind everything that the lane has of this partition: the order of the lock.
@@ -210,6 +221,7 @@ mod tests {
     use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence};
     use store_adapter::memory::MemoryStore;
     use store_adapter::store::LogStore;
+    use tokio::sync::Semaphore;
 
     use super::super::testing::{LOG, SHARD, lead};
     use super::*;
@@ -238,6 +250,26 @@ mod tests {
             assignment: 1,
             instance,
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_decided_stays_counted() {
+        let store = Arc::new(MemoryStore::new());
+        store.open_shard(SHARD, instance(1)).await.unwrap();
+        store.create(LOG, "t", SHARD).await.unwrap();
+        let led = lead(&store, 1).await;
+        let budget = Arc::new(Semaphore::new(3));
+        let admitted = || Admitted::from(Arc::clone(&budget).try_acquire_owned().unwrap());
+        // Nothing else runs before the first is awaited.
+        let first = led.append(&batch(0), admitted());
+        let again = led.append(&batch(0), admitted());
+        let gap = led.append(&batch(5), admitted());
+        assert_eq!(budget.available_permits(), 0);
+        assert_eq!(first.outcome().await.unwrap().duplicate_of, None);
+        assert_eq!(again.outcome().await.unwrap().duplicate_of, Some(0));
+        let gap = gap.outcome().await;
+        assert_eq!(gap.unwrap_err(), AppendError::OutOfOrderSequence);
+        assert_eq!(budget.available_permits(), 3);
     }
 
     #[tokio::test]

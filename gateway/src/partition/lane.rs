@@ -25,7 +25,11 @@ pub(super) enum Work {
         _admitted: Admitted,
     },
     /// A batch or marker that one queued before it makes needless.
-    Duplicate(Appended),
+    Duplicate {
+        original: Appended,
+        /// As of an append.
+        _admitted: Admitted,
+    },
 }
 
 /// One entry, in the order of the partition lock.
@@ -93,7 +97,10 @@ async fn apply(entry: Entry) {
                 },
             )
         }
-        Work::Duplicate(original) => {
+        Work::Duplicate {
+            original,
+            _admitted,
+        } => {
             if partition.state.lock().generation == generation {
                 Ok(original)
             } else {

@@ -57,7 +57,7 @@ impl Partition {
             return Ticket::Ready(Err(error));
         }
         if self.is_of_fenced_session(marker) {
-            return self.refuse(AppendError::StaleEpoch);
+            return self.refuse(AppendError::StaleEpoch, Admitted::default());
         }
         match state.producers.judge_marker(id, epoch, &info, now_ms) {
             MarkerVerdict::Append => {
@@ -67,9 +67,13 @@ impl Partition {
                 self.queue(&mut state, stamped, meta, Admitted::default())
             }
             MarkerVerdict::Durable => Ticket::Ready(Ok(self.written_before())),
-            MarkerVerdict::Queued => self.wait_behind(&state, self.written_before()),
-            MarkerVerdict::StaleEpoch => self.refuse(AppendError::StaleEpoch),
-            MarkerVerdict::CoordinatorFenced => self.refuse(AppendError::CoordinatorFenced),
+            MarkerVerdict::Queued => {
+                self.wait_behind(&state, self.written_before(), Admitted::default())
+            }
+            MarkerVerdict::StaleEpoch => self.refuse(AppendError::StaleEpoch, Admitted::default()),
+            MarkerVerdict::CoordinatorFenced => {
+                self.refuse(AppendError::CoordinatorFenced, Admitted::default())
+            }
         }
     }
 

@@ -229,7 +229,11 @@ impl Call {
     }
 
     pub(crate) fn answer(self) {
-        self.answer_with(metadata_response());
+        let response = match &self.request {
+            ApiRequest::Produce(_) => ApiResponse::Produce(Box::default()),
+            _ => heartbeat_response(),
+        };
+        self.answer_with(response);
     }
 
     pub(crate) fn answer_with(self, response: ApiResponse) {
@@ -237,8 +241,8 @@ impl Call {
     }
 }
 
-pub(crate) fn metadata_response() -> ApiResponse {
-    ApiResponse::Metadata(Box::default())
+pub(crate) fn heartbeat_response() -> ApiResponse {
+    ApiResponse::Heartbeat(Box::default())
 }
 
 /// A frame with client id "raw".
@@ -262,9 +266,28 @@ pub(crate) fn api_versions_v3(correlation_id: i32) -> Vec<u8> {
     frame(18, 3, correlation_id, b"\x04raw\x041.0\0")
 }
 
-/// Metadata v1 for no topics.
+/// Metadata v1 for no topics: it stands alone.
 pub(crate) fn metadata(correlation_id: i32) -> Vec<u8> {
     frame(3, 1, correlation_id, b"\0\0\0\0")
+}
+
+/// Heartbeat v0: several overlap.
+pub(crate) fn heartbeat(correlation_id: i32) -> Vec<u8> {
+    frame(12, 0, correlation_id, b"\0\x01g\0\0\0\x01\0\x01m")
+}
+
+/// Produce v9 of `len` bytes to one partition: several overlap.
+pub(crate) fn produce(correlation_id: i32, len: usize) -> Vec<u8> {
+    let mut body = b"\0\xff\xff\0\0\0\x01\x02\x02t\x02\0\0\0\0".to_vec();
+    let mut claim = len + 1;
+    while claim > 0x7f {
+        body.push(u8::try_from(claim & 0x7f).unwrap() | 0x80);
+        claim >>= 7;
+    }
+    body.push(u8::try_from(claim).unwrap());
+    body.resize(body.len() + len, b'x');
+    body.extend_from_slice(&[0, 0, 0]);
+    frame(0, 9, correlation_id, &body)
 }
 
 /// A response frame.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use gateway::api::{ApiRequest, ApiResponse, CloseReason, Staged};
 use kafka_protocol::messages::{ApiVersionsResponse, MetadataResponse};
 use kafka_protocol::protocol::{Decodable, StrBytes};
-use kit::{Kit, api_versions_v3, frame, metadata};
+use kit::{Kit, api_versions_v3, frame, heartbeat, metadata, produce};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn an_unknown_api_versions_steps_down_and_the_connection_goes_on() {
 async fn answers_leave_in_request_order_whatever_order_they_complete_in() {
     let kit = Kit::start();
     let mut client = kit.connect().await;
-    let five: Vec<u8> = (1..=5).flat_map(metadata).collect();
+    let five: Vec<u8> = (1..=5).flat_map(heartbeat).collect();
     client.write_all(&five).await.unwrap();
     // All five are ordered although none is answered.
     let mut calls = Vec::new();
@@ -72,6 +72,95 @@ async fn answers_leave_in_request_order_whatever_order_they_complete_in() {
             expected
         );
     }
+}
+
+#[tokio::test]
+async fn what_stands_alone_begins_behind_all_and_before_all() {
+    let kit = Kit::start();
+    let mut client = kit.connect().await;
+    let five = [
+        heartbeat(1),
+        heartbeat(2),
+        metadata(3),
+        heartbeat(4),
+        heartbeat(5),
+    ];
+    client.write_all(&five.concat()).await.unwrap();
+    let (one, two) = (kit.next_call().await, kit.next_call().await);
+    assert!(kit.no_call().await, "3 waits for 1 and 2");
+    two.answer();
+    assert!(kit.no_call().await, "3 waits for 1");
+    one.answer();
+    let three = kit.next_call().await;
+    assert!(matches!(three.request(), ApiRequest::Metadata(_)));
+    assert!(kit.no_call().await, "4 waits for 3");
+    three.answer();
+    let (four, five) = (kit.next_call().await, kit.next_call().await);
+    five.answer();
+    four.answer();
+    for expected in 1..=5 {
+        let answer = kit::answer(&mut client).await.unwrap();
+        assert_eq!(answer.correlation_id, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_stands_alone_begins_behind_what_has_no_answer() {
+    let kit = Kit::start();
+    let mut client = kit.connect().await;
+    let two = [heartbeat(1), metadata(2)].concat();
+    client.write_all(&two).await.unwrap();
+    let (well, ends) = tokio::sync::oneshot::channel::<()>();
+    let unsaid = Staged::Unsaid(Box::pin(async {
+        ends.await.unwrap();
+        None
+    }));
+    kit.next_staged().await.send(unsaid).unwrap();
+    assert!(kit.no_call().await);
+    well.send(()).unwrap();
+    kit.next_call().await.answer();
+    assert_eq!(kit::answer(&mut client).await.unwrap().correlation_id, 2);
+    // If it goes wrong, nothing begins behind it.
+    client.write_all(&two).await.unwrap();
+    let failed = Some(CloseReason::UnacknowledgedError(47));
+    let unsaid = Staged::Unsaid(Box::pin(async { failed }));
+    kit.next_staged().await.send(unsaid).unwrap();
+    assert!(kit::answer(&mut client).await.is_none());
+    assert!(kit.no_call().await);
+}
+
+#[tokio::test]
+async fn what_lies_behind_an_answer_that_is_long_in_coming_takes_no_room() {
+    let kit = Kit::with(|setup| setup.budget = 4 << 20);
+    let mut client = kit.connect().await;
+    client.write_all(&metadata(1)).await.unwrap();
+    let (answer, parked) = tokio::sync::oneshot::channel();
+    let parked = Staged::Parked(Box::pin(async { parked.await.unwrap() }));
+    kit.next_staged().await.send(parked).unwrap();
+    let (mut read, mut write) = client.into_split();
+    let behind = tokio::spawn(async move {
+        for id in 2..=5 {
+            write.write_all(&produce(id, 640_000)).await.unwrap();
+        }
+        write
+    });
+    assert!(kit.no_call().await);
+    kit.until_free().await;
+    for _ in 0..3 {
+        let mut other = kit.connect().await;
+        other.write_all(&produce(1, 640_000)).await.unwrap();
+        kit.next_call().await.answer();
+        assert!(kit::answer(&mut other).await.is_some());
+    }
+    answer.send(kit::heartbeat_response()).unwrap();
+    for expected in 1..=5 {
+        let answer = kit::answer(&mut read).await.unwrap();
+        assert_eq!(answer.correlation_id, expected);
+        if expected < 5 {
+            kit.next_call().await.answer();
+        }
+    }
+    drop(behind.await.unwrap());
 }
 
 #[tokio::test]
@@ -92,7 +181,7 @@ async fn a_frame_may_come_byte_by_byte_and_two_in_one_write() {
 async fn the_pipeline_is_bounded() {
     let kit = Kit::start();
     let mut client = kit.connect().await;
-    let many: Vec<u8> = (0..64).flat_map(metadata).collect();
+    let many: Vec<u8> = (0..64).flat_map(heartbeat).collect();
     client.write_all(&many).await.unwrap();
     let mut calls = std::collections::VecDeque::new();
     // The queue, one in the hands of the writer, one waiting for room in the queue.
@@ -121,7 +210,7 @@ async fn half_closed_clients_still_get_their_answers() {
     let kit = Kit::start();
     let mut client = kit.connect().await;
     client
-        .write_all(&[metadata(1), metadata(2)].concat())
+        .write_all(&[heartbeat(1), heartbeat(2)].concat())
         .await
         .unwrap();
     client.shutdown().await.unwrap();
@@ -224,7 +313,7 @@ async fn refused(kit: &Kit, len: usize) {
 
 async fn served(kit: &Kit) {
     let mut client = kit.connect().await;
-    client.write_all(&metadata(2)).await.unwrap();
+    client.write_all(&heartbeat(2)).await.unwrap();
     kit.next_call().await.answer();
     assert!(kit::answer(&mut client).await.is_some());
 }
@@ -306,13 +395,7 @@ async fn requests_whose_answers_are_not_taken_make_way_for_others() {
         setup.budget = 4 << 20;
         setup.limits.write_stall = Duration::from_mins(10);
     });
-    // Metadata v1 of 20 topics with long names: 640 KB.
-    let mut body = 20_i32.to_be_bytes().to_vec();
-    for _ in 0..20 {
-        body.extend_from_slice(&32_000_i16.to_be_bytes());
-        body.extend_from_slice(&vec![b'x'; 32_000]);
-    }
-    let request = frame(3, 1, 1, &body);
+    let request = produce(1, 640_000);
     let response = MetadataResponse::default().with_brokers(vec![
         kafka_protocol::messages::metadata_response::MetadataResponseBroker::default()
             .with_host(StrBytes::from_string("c".repeat(32_000)));
@@ -353,7 +436,7 @@ async fn large_frames_arrive_whole() {
         body.extend_from_slice(&vec![b'x'; 32_000]);
     }
     let (mut read, mut write) = client.split();
-    let bytes = [frame(3, 1, 1, &body), metadata(2)].concat();
+    let bytes = [frame(3, 1, 1, &body), heartbeat(2)].concat();
     write.write_all(&bytes).await.unwrap();
     let call = kit.next_call().await;
     let ApiRequest::Metadata(request) = call.request() else {
@@ -384,9 +467,7 @@ async fn a_slow_reader_gets_every_byte_and_a_stuck_one_is_closed() {
         ))
     };
     let mut slow = kit.connect().await;
-    slow.write_all(&frame(3, 9, 1, b"\x01\0\0\0\0"))
-        .await
-        .unwrap();
+    slow.write_all(&produce(1, 1)).await.unwrap();
     kit.next_call().await.answer_with(response());
     let mut received = 0;
     let mut chunk = vec![0; 256 * 1024];
@@ -397,10 +478,7 @@ async fn a_slow_reader_gets_every_byte_and_a_stuck_one_is_closed() {
     }
     let mut stuck = kit.connect().await;
     for id in 0..8 {
-        stuck
-            .write_all(&frame(3, 9, id, b"\x01\0\0\0\0"))
-            .await
-            .unwrap();
+        stuck.write_all(&produce(id, 1)).await.unwrap();
         kit.next_call().await.answer_with(response());
     }
     kit.until_connections(1).await;
@@ -412,7 +490,7 @@ async fn a_slow_reader_gets_every_byte_and_a_stuck_one_is_closed() {
 async fn idle_connections_are_closed_unless_an_answer_is_owed() {
     let kit = Kit::with(|setup| setup.limits.idle = Duration::from_secs(5));
     let mut waiting = kit.connect().await;
-    waiting.write_all(&metadata(1)).await.unwrap();
+    waiting.write_all(&heartbeat(1)).await.unwrap();
     let call = kit.next_call().await;
     let mut idle = kit.connect().await;
     assert!(kit::answer(&mut idle).await.is_none());
@@ -444,12 +522,12 @@ async fn connections_over_a_limit_are_closed_at_once() {
 async fn a_drain_finishes_what_is_ordered_and_reads_no_more() {
     let kit = Kit::start();
     let mut client = kit.connect().await;
-    client.write_all(&metadata(1)).await.unwrap();
+    client.write_all(&heartbeat(1)).await.unwrap();
     let call = kit.next_call().await;
     let drain = kit.drain(Duration::from_mins(1));
     let client = async {
         kit.until_refusing().await;
-        client.write_all(&metadata(2)).await.unwrap();
+        client.write_all(&heartbeat(2)).await.unwrap();
         call.answer();
         let answer = kit::answer(&mut client).await.unwrap();
         assert_eq!(answer.correlation_id, 1);
@@ -461,10 +539,26 @@ async fn a_drain_finishes_what_is_ordered_and_reads_no_more() {
 }
 
 #[tokio::test]
+async fn a_drain_waits_for_no_part_of_a_frame() {
+    let kit = Kit::start();
+    let mut client = kit.connect().await;
+    client.write_all(&api_versions_v3(1)).await.unwrap();
+    assert!(kit::answer(&mut client).await.is_some());
+    let frame = heartbeat(2);
+    client.write_all(&frame[..frame.len() - 1]).await.unwrap();
+    let mut other = kit.connect().await;
+    other.write_all(b"G").await.unwrap();
+    kit.until_connections(2).await;
+    assert!(kit.drain(Duration::from_mins(2)).await);
+    assert!(kit::answer(&mut client).await.is_none());
+    assert!(kit::answer(&mut other).await.is_none());
+}
+
+#[tokio::test]
 async fn a_drain_is_bounded() {
     let kit = Kit::start();
     let mut client = kit.connect().await;
-    client.write_all(&metadata(1)).await.unwrap();
+    client.write_all(&heartbeat(1)).await.unwrap();
     let _never_answered = kit.next_call().await;
     assert!(!kit.drain(Duration::from_millis(50)).await);
     assert!(kit::answer(&mut client).await.is_none());
@@ -476,7 +570,7 @@ async fn closes_silence_and_panics_of_the_service() {
     let kit = Kit::start();
     let mut client = kit.connect().await;
     client
-        .write_all(&[metadata(1), metadata(2)].concat())
+        .write_all(&[heartbeat(1), heartbeat(2)].concat())
         .await
         .unwrap();
     kit.next_staged().await.send(Staged::Silent).unwrap();
@@ -486,7 +580,7 @@ async fn closes_silence_and_panics_of_the_service() {
         2,
         "1 has no answer"
     );
-    client.write_all(&metadata(3)).await.unwrap();
+    client.write_all(&heartbeat(3)).await.unwrap();
     let reason = CloseReason::UnacknowledgedError(3);
     kit.next_staged().await.send(Staged::Close(reason)).unwrap();
     assert!(kit::answer(&mut client).await.is_none());
@@ -494,7 +588,7 @@ async fn closes_silence_and_panics_of_the_service() {
     // What is unsaid may go well, or not.
     let mut client = kit.connect().await;
     client
-        .write_all(&[metadata(1), metadata(2), metadata(3)].concat())
+        .write_all(&[heartbeat(1), heartbeat(2), heartbeat(3)].concat())
         .await
         .unwrap();
     let (fail, fails) = tokio::sync::oneshot::channel();
@@ -509,7 +603,7 @@ async fn closes_silence_and_panics_of_the_service() {
     assert!(kit::answer(&mut client).await.is_none());
 
     let mut client = kit.connect().await;
-    client.write_all(&metadata(4)).await.unwrap();
+    client.write_all(&heartbeat(4)).await.unwrap();
     let panics = Staged::Later(Box::pin(async {
         let lazy: fn() -> ApiResponse = || panic!("a defect in the second stage");
         lazy()
@@ -528,11 +622,11 @@ async fn closes_silence_and_panics_of_the_service() {
 async fn a_connection_that_goes_away_cancels_no_first_stage() {
     let kit = Kit::start();
     let mut client = kit.connect().await;
-    client.write_all(&metadata(1)).await.unwrap();
+    client.write_all(&heartbeat(1)).await.unwrap();
     let staged = kit.next_staged().await;
     drop(client);
     // The first stage is still awaited by the reader: it can be completed.
-    let answer = kit::metadata_response();
+    let answer = kit::heartbeat_response();
     assert!(staged.send(Staged::Now(answer)).is_ok());
     kit.until_connections(0).await;
 }

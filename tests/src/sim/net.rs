@@ -10,7 +10,8 @@ use std::time::Duration;
 use axum::Router;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::broker::Broker;
-use gateway::verifying::Verifying;
+use gateway::order::{self, Line, Settled};
+use gateway::turns::Turns;
 use parking_lot::Mutex;
 use serde_json::Value;
 use store_adapter::ids::BrokerId;
@@ -266,11 +267,12 @@ impl Network {
         let id = self.connections.fetch_add(1, Ordering::Relaxed);
         let (requests, queue) = mpsc::channel(REQUESTS_MAX);
         let (staged, answers) = mpsc::channel(ANSWERS_MAX);
+        let (line, settled) = Line::new();
         let (net, env, number) = (self.clone(), server.env.clone(), server.number);
-        let writer = Box::pin(write(net, env, answers));
+        let writer = Box::pin(write(net, env, answers, settled));
         drop(server.env.runtime.spawn("writer", writer));
         let runtime = server.env.runtime.clone();
-        let reader = Box::pin(read(self.clone(), server, id, queue, staged));
+        let reader = Box::pin(read(self.clone(), server, id, queue, (staged, line)));
         drop(runtime.spawn("reader", reader));
         Some(Connection {
             server: number,
@@ -288,14 +290,14 @@ async fn read(
     server: Server,
     id: u64,
     mut requests: mpsc::Receiver<Sent>,
-    staged: mpsc::Sender<Answer>,
+    (staged, mut line): (mpsc::Sender<Answer>, Line),
 ) {
     let connection = Arc::new(ConnectionContext {
         id,
         peer: None,
         listener: 0,
         software: OnceLock::new(),
-        verifying: Verifying::default(),
+        turns: Turns::default(),
     });
     loop {
         let sent = tokio::select! {
@@ -311,6 +313,16 @@ async fn read(
                 .note(&format!("connection {id} broke before a request"));
             return;
         }
+        let overlaps = order::overlaps(sent.request.key(), sent.version);
+        let in_its_place = async { line.free().await && (overlaps || line.settled().await) };
+        let begins = tokio::select! {
+            biased;
+            () = server.stop.cancelled() => false,
+            begins = in_its_place => begins,
+        };
+        if !begins {
+            return;
+        }
         let context = RequestContext {
             admitted: gateway::admitted::Admitted::default(),
             connection: connection.clone(),
@@ -322,6 +334,11 @@ async fn read(
             net.history.submitted(*batch, server.number);
         }
         let answer = server.broker.call(&context, sent.request).await;
+        match answer {
+            Staged::Now(_) => line.add(overlaps, false),
+            Staged::Later(_) | Staged::Parked(_) => line.add(overlaps, true),
+            Staged::Silent | Staged::Unsaid(_) | Staged::Close(_) => {}
+        }
         if staged.send((answer, sent.answer)).await.is_err() {
             return;
         }
@@ -329,7 +346,7 @@ async fn read(
 }
 
 /// Answers in the order of requests. What was ordered goes on when this ends.
-async fn write(net: Arc<Network>, env: Env, mut answers: mpsc::Receiver<Answer>) {
+async fn write(net: Arc<Network>, env: Env, mut answers: mpsc::Receiver<Answer>, settled: Settled) {
     while let Some((staged, answer)) = answers.recv().await {
         let response = match staged {
             Staged::Now(response) => response,
@@ -341,6 +358,7 @@ async fn write(net: Arc<Network>, env: Env, mut answers: mpsc::Receiver<Answer>)
                 return;
             }
         };
+        settled.add();
         net.delay(&env).await;
         if net.unlucky(net.rates.lose_answer) {
             net.world.note("connection broke before an answer");

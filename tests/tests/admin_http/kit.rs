@@ -8,7 +8,7 @@ use gateway::Gateway;
 use gateway::admitted::Admitted;
 use gateway::api::{ApiRequest, ApiResponse, ConnectionContext, RequestContext, Staged};
 use gateway::broker::NewTopic;
-use gateway::verifying::Verifying;
+use gateway::turns::Turns;
 use kafka_protocol::protocol::StrBytes;
 use serde_json::Value;
 use store_adapter::ids::{ProducerEpoch, ProducerId};
@@ -187,7 +187,7 @@ impl Site {
                 peer: None,
                 listener: 0,
                 software: OnceLock::new(),
-                verifying: Verifying::default(),
+                turns: Turns::default(),
             }),
             version: 9,
             client_id: None,

@@ -27,6 +27,7 @@ mod kit;
 mod log_dirs;
 mod malformed;
 mod offsets;
+mod order;
 mod parked;
 mod pipeline;
 mod polling;
