@@ -218,23 +218,6 @@ impl Client {
         Ok(addresses.collect())
     }
 
-    /// The same of one broker, again while it is still reading what it is asked for.
-    pub(super) async fn call_loaded<R: Request>(
-        &mut self,
-        address: &str,
-        code: impl Fn(&R::Response) -> i16,
-        mut build: impl FnMut(i16) -> R,
-    ) -> Result<R::Response, Failure> {
-        let late = self.monotonic() + self.patience;
-        loop {
-            let answer = self.call(Some(address), &mut build).await?;
-            if code(&answer) != LOADING || self.monotonic() >= late {
-                return Ok(answer);
-            }
-            self.pause(RETRY_PAUSE).await;
-        }
-    }
-
     /// Number and address of a coordinator. Asks again while there is none yet: Kafka makes the
     /// topic behind the first one only when it is asked for.
     pub(super) async fn coordinator(&mut self, key: Key<'_>) -> Result<(i32, String), Failure> {

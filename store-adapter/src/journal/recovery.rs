@@ -210,8 +210,7 @@ async fn recover(
             continue;
         }
         let replay = base.replays(source).then_some(&mut replay);
-        let local = request.files.local();
-        match read_source(source, replay, base.hint(source), local).await {
+        match read_source(source, replay, base.hint(source), request.files.local()).await {
             Ok(mut read) => {
                 if base.mends(source) {
                     read.found_damaged("the checkpoint");

@@ -79,7 +79,7 @@ async fn a_shard_that_ends_does_not_wait_for_its_sieves() {
     // By this it learns that the shard is another's.
     assert!(submit_sized(&store, 1, BATCHES, 2, 300).await.is_err());
     // No read ever comes back.
-    let closed = tokio::time::timeout(Duration::from_secs(120), store.close());
+    let closed = tokio::time::timeout(Duration::from_mins(2), store.close());
     closed.await.expect("it waits for the sieves").unwrap();
     assert!(sifted.await.unwrap().is_err());
 }

@@ -9,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use tests::flights::child::{Running, Streams, java, with};
 use tests::flights::wall::{Deadline, pause};
+use tests::process::free_port;
 
 use super::{PACE, PATIENCE, Scene, some};
 
@@ -102,7 +103,8 @@ fn sunk(dir: &Path) -> Vec<usize> {
 fn copy(dir: &Path) -> anyhow::Result<()> {
     let mut scene = Scene::start(dir, &[("group.initial.rebalance.delay.ms", "100")])?;
     scene.create("lines", 1)?;
-    let port = 28_083;
+    let held = free_port()?;
+    let port = held.number();
     std::fs::write(dir.join("worker.properties"), settings(&scene, port))?;
     let mut source = File::create(dir.join("source.txt"))?;
     let mut program = worker(&scene)?;

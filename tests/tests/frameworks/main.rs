@@ -67,7 +67,8 @@ impl<'a> Scene<'a> {
         let address = self.address();
         self.runtime.block_on(async {
             let mut client = RawClient::connect(&address).await?;
-            ops::create_topic(&mut client, topic, partitions, &[]).await
+            ops::create_topic(&mut client, topic, partitions, &[]).await?;
+            Ok(())
         })
     }
 

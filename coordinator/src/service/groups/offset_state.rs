@@ -58,6 +58,10 @@ impl Waiting {
 
 /// The offsets of a group. What waits is bounded by the requests that were admitted.
 #[derive(Debug, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is true or not whatever the others are"
+)]
 pub struct OffsetState {
     /// The offsets.
     pub book: OffsetBook,

@@ -411,20 +411,18 @@ impl Offsets {
 
 /// What is to be remembered of a group's members.
 pub(super) fn membership(state: &CellState) -> Membership {
-    match state.classic.protocol_type() {
-        Some(protocol_type) => Membership {
+    if let Some(protocol_type) = state.classic.protocol_type() {
+        return Membership {
             protocol_type: Some(Arc::clone(protocol_type)),
             empty_since_ms: state.classic.empty_since(),
-        },
-        // None since this process began: what the file says still holds.
-        None => {
-            let table = state.offsets.book.ahead();
-            let empty_since = state.classic.empty_since().filter(|_| !state.is_awaiting());
-            Membership {
-                protocol_type: table.protocol_type().cloned(),
-                empty_since_ms: table.empty_since_ms().or(empty_since),
-            }
-        }
+        };
+    }
+    // None since this process began: what the file says still holds.
+    let table = state.offsets.book.ahead();
+    let empty_since = state.classic.empty_since().filter(|_| !state.is_awaiting());
+    Membership {
+        protocol_type: table.protocol_type().cloned(),
+        empty_since_ms: table.empty_since_ms().or(empty_since),
     }
 }
 

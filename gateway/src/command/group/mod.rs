@@ -229,57 +229,62 @@ mod tests {
 
     /// A broker that answers one connection; ListGroups with `codes` in turn, and with a group
     /// where there is no error.
-    async fn broker(codes: &'static [i16]) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    async fn serve(listener: TcpListener, codes: &[i16]) {
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut codes = codes.iter();
-            while let Ok(length) = stream.read_u32().await {
-                let mut request = vec![0; usize::try_from(length).unwrap()];
-                stream.read_exact(&mut request).await.unwrap();
-                let answer = match i16::from_be_bytes([request[0], request[1]]) {
-                    18 => {
-                        let api = |key, version| {
-                            let api = ApiVersion::default().with_api_key(key);
-                            api.with_min_version(version).with_max_version(version)
-                        };
-                        let apis = vec![api(3, 1), api(16, 0)];
-                        body(&ApiVersionsResponse::default().with_api_keys(apis), 0)
-                    }
-                    3 => {
-                        let own = MetadataResponseBroker::default();
-                        let own = own.with_host(text(&address.ip().to_string()));
-                        let own = own.with_port(i32::from(address.port()));
-                        body(&MetadataResponse::default().with_brokers(vec![own]), 1)
-                    }
-                    _ => {
-                        let code = codes.next().copied().unwrap_or_default();
-                        let group = ListedGroup::default().with_group_id(text("g").into());
-                        let groups = if code == 0 { vec![group] } else { Vec::new() };
-                        let answer = ListGroupsResponse::default().with_groups(groups);
-                        body(&answer.with_error_code(code), 0)
-                    }
-                };
-                let mut frame = BytesMut::new();
-                frame.put_u32(u32::try_from(answer.len() + 4).unwrap());
-                frame.put_slice(&request[4..8]);
-                frame.put_slice(&answer);
-                stream.write_all(&frame).await.unwrap();
-            }
-        });
-        address.to_string()
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut codes = codes.iter();
+        while let Ok(length) = stream.read_u32().await {
+            let mut request = vec![0; usize::try_from(length).unwrap()];
+            stream.read_exact(&mut request).await.unwrap();
+            let answer = match i16::from_be_bytes([request[0], request[1]]) {
+                18 => {
+                    let api = |key, version| {
+                        let api = ApiVersion::default().with_api_key(key);
+                        api.with_min_version(version).with_max_version(version)
+                    };
+                    let apis = vec![api(3, 1), api(16, 0)];
+                    body(&ApiVersionsResponse::default().with_api_keys(apis), 0)
+                }
+                3 => {
+                    let own = MetadataResponseBroker::default();
+                    let own = own.with_host(text(&address.ip().to_string()));
+                    let own = own.with_port(i32::from(address.port()));
+                    body(&MetadataResponse::default().with_brokers(vec![own]), 1)
+                }
+                _ => {
+                    let code = codes.next().copied().unwrap_or_default();
+                    let group = ListedGroup::default().with_group_id(text("g").into());
+                    let groups = if code == 0 { vec![group] } else { Vec::new() };
+                    let answer = ListGroupsResponse::default().with_groups(groups);
+                    body(&answer.with_error_code(code), 0)
+                }
+            };
+            let mut frame = BytesMut::new();
+            frame.put_u32(u32::try_from(answer.len() + 4).unwrap());
+            frame.put_slice(&request[4..8]);
+            frame.put_slice(&answer);
+            stream.write_all(&frame).await.unwrap();
+        }
+    }
+
+    /// What is listed by a broker that answers so.
+    async fn listed(codes: &[i16]) -> Result<Vec<Listed>, Failure> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let mut client = Client::new(&Connect::to(&address, 30_000));
+        tokio::select! {
+            listed = list(&mut client, &[], &[]) => listed,
+            () = serve(listener, codes) => panic!("it was left"),
+        }
     }
 
     #[tokio::test]
     async fn a_list_waits_for_a_broker_that_loads_its_groups() {
-        let mut client = Client::new(&Connect::to(&broker(&[14, 15, 14]).await, 30_000));
-        let listed = list(&mut client, &[], &[]).await.unwrap();
+        let listed = listed(&[14, 15, 14]).await.unwrap();
         let names: Vec<&str> = listed.iter().map(|row| &*row.group).collect();
         assert_eq!(names, ["g"]);
         // What does not pass is told at once.
-        let mut client = Client::new(&Connect::to(&broker(&[30]).await, 30_000));
-        let refused = list(&mut client, &[], &[]).await.unwrap_err();
+        let refused = self::listed(&[30]).await.unwrap_err();
         assert!(refused.to_string().contains("30"), "{refused}");
     }
 

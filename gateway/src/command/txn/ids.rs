@@ -87,27 +87,26 @@ async fn list(
     let mut rows = Vec::new();
     for (coordinator, address) in client.brokers().await? {
         let mut unsupported = None;
-        let of_answer = |answer: &ListTransactionsResponse| answer.error_code;
-        let answer = client
-            .call_loaded(&address, of_answer, |version| {
-                let producers = producers.iter().map(|id| ProducerId(*id));
-                let mut request = ListTransactionsRequest::default()
-                    .with_producer_id_filters(producers.collect());
-                match filter.duration_filter {
-                    Some(ms) if version >= 1 => request.duration_filter = ms,
-                    Some(_) => unsupported = Some("--duration-filter"),
-                    None => {}
+        let build = |version| {
+            let producers = producers.iter().map(|id| ProducerId(*id));
+            let mut request =
+                ListTransactionsRequest::default().with_producer_id_filters(producers.collect());
+            match filter.duration_filter {
+                Some(ms) if version >= 1 => request.duration_filter = ms,
+                Some(_) => unsupported = Some("--duration-filter"),
+                None => {}
+            }
+            match &filter.transactional_id_pattern {
+                Some(pattern) if version >= 2 => {
+                    request.transactional_id_pattern = Some(text(pattern));
                 }
-                match &filter.transactional_id_pattern {
-                    Some(pattern) if version >= 2 => {
-                        request.transactional_id_pattern = Some(text(pattern));
-                    }
-                    Some(_) => unsupported = Some("--transactional-id-pattern"),
-                    None => {}
-                }
-                request
-            })
-            .await?;
+                Some(_) => unsupported = Some("--transactional-id-pattern"),
+                None => {}
+            }
+            request
+        };
+        let code = |answer: &ListTransactionsResponse| answer.error_code;
+        let answer = client.call_loaded(&address, build, code).await?;
         if let Some(flag) = unsupported {
             return Err(Failure::Refused(format!("{address} cannot filter: {flag}")));
         }

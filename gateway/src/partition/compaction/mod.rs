@@ -78,12 +78,15 @@ struct Judged {
     bytes: usize,
 }
 
+/// What became of a partition: nothing, if it was not time.
+type Outcome = Result<Option<Compacted>, TrimError>;
+
 /// Compacts those of `partitions` for which it is time; tells of each what was done, if anything.
 /// Their logs lie in the same files: what comes due together is handed to the store together, and
 /// the memory for keys is one for all.
 pub async fn compact_together(
     partitions: impl IntoIterator<Item = (Arc<Partition>, CompactionPass)>,
-    tell: &mut (dyn FnMut(&Partition, Result<Option<Compacted>, TrimError>) + Send),
+    tell: &mut (dyn FnMut(&Partition, Outcome) + Send),
 ) {
     let mut partitions = partitions.into_iter();
     loop {

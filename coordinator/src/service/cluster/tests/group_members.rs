@@ -398,7 +398,7 @@ fn a_new_group_is_known_before_its_members_are_answered() {
 fn is_known_after_a_crash(site: &Site, joined: &Joined) {
     site.world.kill(1);
     site.volume.power_cut(29);
-    let second = Running::start(&site, 2);
+    let second = Running::start(site, 2);
     assert_eq!(second.fetch("g"), BTreeMap::new());
     let unknown = Err(GroupError::UnknownMemberId);
     assert_eq!(second.commit_as("g", joined, 5), unknown);
