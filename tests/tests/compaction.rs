@@ -328,9 +328,13 @@ async fn together(handle: &tokio::runtime::Handle) {
         .join("journal");
     let files = volume.list(&journal).await.unwrap().len();
     assert!(files > 3, "{files}");
-    // Each but the one that is being written, and that one is new.
+    // None more than once, and not the one that is being written, which is new.
     let written = counters.rewrites.load(Ordering::SeqCst);
-    assert_eq!(written, u64::try_from(files - 1).unwrap());
+    assert!(written > 0, "nothing was written anew");
+    assert!(
+        written < u64::try_from(files).unwrap(),
+        "{written} of {files}"
+    );
     for led in &leds {
         let (seen, _) = read(led, Isolation::ReadUncommitted).await;
         let left: Vec<i64> = seen.iter().map(|seen| seen.0).collect();

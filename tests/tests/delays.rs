@@ -10,7 +10,7 @@ use kafka_protocol::messages::delete_records_request::{
     DeleteRecordsPartition, DeleteRecordsTopic,
 };
 use kafka_protocol::messages::{
-    ApiVersionsRequest, DeleteRecordsRequest, OffsetCommitRequest, ProduceRequest,
+    DeleteRecordsRequest, HeartbeatRequest, OffsetCommitRequest, ProduceRequest,
 };
 use store_adapter::runtime::BoxFuture;
 use store_adapter::volume::memory::{Step, StepHook, StepOp, StepOutcome};
@@ -71,15 +71,16 @@ async fn metric(gateway: &Gateway, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Puts a request behind what was sent on each connection, and awaits that all of these are under
-/// way: then everything before them is ordered, and its answer waits for nothing but the disk.
+/// Puts a request that may overlap behind what was sent on each connection, and awaits that all of
+/// these are under way: then everything before them is ordered, and its answer waits for nothing
+/// but the disk.
 async fn all_ordered(gateway: &Gateway, clients: &mut [RawClient]) {
     for client in &mut *clients {
-        let request = ApiVersionsRequest::default();
+        let request = HeartbeatRequest::default();
         client.send(&request, 0).await.unwrap();
     }
     let mut pace = tokio::time::interval(Duration::from_millis(20));
-    let under_way = "fencepost_requests_inflight{api=\"ApiVersions\"}";
+    let under_way = "fencepost_requests_inflight{api=\"Heartbeat\"}";
     while metric(gateway, under_way).await < clients.len() as u64 {
         pace.tick().await;
     }

@@ -317,6 +317,8 @@ mod tests {
             rounds.count(1).await.unwrap();
             for seed in 0..8 {
                 memory.power_cut(seed);
+                let hook = Arc::clone(&hook) as Arc<dyn StepHook>;
+                let volume: Arc<dyn Volume> = Arc::new(memory.mount(hook, None));
                 let again = Rounds::open(&volume, shard, false).await.unwrap();
                 assert_eq!(again.acknowledged, 1, "{seed}");
             }

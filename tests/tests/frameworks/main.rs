@@ -3,8 +3,9 @@
 //! and Kafka Connect with a source that is exactly once.
 //!
 //! Needs `scripts/setup-clients.sh` and `--features clients-c`; what is missing fails.
-//! `FENCEPOST_FLIGHTS_SEED` repeats the kills of the run that printed it, `FENCEPOST_FLIGHTS_BROKER`
-//! is as in the suite `flights`, `FRAMEWORKS_KILLS` is how often each side is killed.
+//! `FENCEPOST_FLIGHTS_SEED` repeats the kills of the run that printed it,
+//! `FENCEPOST_FLIGHTS_BROKER` is as in the suite `flights`, `FRAMEWORKS_KILLS` is how often each
+//! side is killed.
 
 mod connect;
 mod streams;
