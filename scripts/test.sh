@@ -92,7 +92,7 @@ if [[ $mode == all ]]; then
     say "groups and transactions of real clients, and the commands that manage them"
     # Most of their time is waiting for sessions, JVMs and restarts.
     clients --test group_clients --test txn_clients --test groups --test quickstart --test pipes \
-        --test command_clients -- --nocapture --test-threads 4
+        --test frameworks --test command_clients -- --nocapture --test-threads 4
 
     say "the test suites of the clients' makers"
     clients --test suites -- --nocapture --test-threads 5

@@ -30,6 +30,11 @@ const SCENARIOS: &[(&str, Pin, &str)] = &[
         "flights, groups, pipes; TransactionalMessageCopier; its command line tools",
     ),
     (
+        "Kafka Streams, Kafka Connect",
+        Pin::Pom,
+        "exactly once, while they and the broker are killed with -9",
+    ),
+    (
         "confluent-kafka (librdkafka)",
         Pin::Python("confluent-kafka"),
         "flights, pipes",
