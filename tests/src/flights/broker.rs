@@ -159,11 +159,15 @@ impl Broker {
         Ok(())
     }
 
+    /// What it has logged.
+    pub fn log(&self) -> anyhow::Result<String> {
+        match &self.node {
+            Node::Fencepost(gateway) => gateway.log(),
+            Node::Kafka(node) => node.log(),
+        }
+    }
+
     fn log_tail(&self) -> anyhow::Result<String> {
-        let log = match &self.node {
-            Node::Fencepost(gateway) => gateway.log()?,
-            Node::Kafka(node) => node.log()?,
-        };
-        Ok(super::child::tail(&log))
+        Ok(super::child::tail(&self.log()?))
     }
 }

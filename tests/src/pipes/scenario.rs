@@ -233,7 +233,7 @@ impl Run<'_> {
         let mut clients = Vec::new();
         for pipe in &self.pipes {
             let name = pipe.client.name();
-            let came = committed_values(&self.broker, &output(pipe.client))?;
+            let came = committed(&self.broker, &output(pipe.client), "%s\n")?;
             let mut found: Vec<&[u8]> = came.split(|byte| *byte == b'\n').collect();
             found.retain(|value| !value.is_empty());
             found.sort_unstable();
@@ -262,12 +262,15 @@ fn way<'a>(broker: std::net::SocketAddr, output: &'a str, dir: &'a Path) -> Way<
     }
 }
 
-/// Every value that a read_committed consumer gets of a topic, each with a line feed behind it.
-fn committed_values(broker: &Broker, topic: &str) -> anyhow::Result<Vec<u8>> {
+/// Every record that a read_committed consumer gets of a topic, as `format` of kcat has it.
+///
+/// # Errors
+/// If kcat is missing, or fails.
+pub fn committed(broker: &Broker, topic: &str, format: &str) -> anyhow::Result<Vec<u8>> {
     let address = broker.address().to_string();
     let mut command = Command::new("timeout");
     command.args(["120", "kcat", "-C", "-e", "-q", "-o", "beginning"]);
-    command.args(["-b", &address, "-t", topic, "-f", "%s\n"]);
+    command.args(["-b", &address, "-t", topic, "-f", format]);
     command.args(["-X", "isolation.level=read_committed"]);
     let output = command.output().context("kcat")?;
     ensure!(

@@ -134,7 +134,7 @@ fn copy(dir: &Path) -> anyhow::Result<()> {
         lines.sort_unstable();
         lines.dedup();
         if lines.len() == written {
-            return Ok(());
+            return scene.check_log();
         }
         let late = deadline.check("the last line in the sink's file");
         late.with_context(|| format!("{} of {written}\n{}", lines.len(), program.tail()))?;

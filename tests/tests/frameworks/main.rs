@@ -11,13 +11,13 @@ mod connect;
 mod streams;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use tests::flights::broker::{Broker, Kind};
 use tests::flights::child::{Running, tail};
 use tests::flights::wall::{Deadline, pause};
+use tests::pipes::scenario::committed;
 use tests::raw::RawClient;
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::ops;
@@ -106,28 +106,16 @@ impl<'a> Scene<'a> {
                 bail!(
                     "{late}, {there} are there\n{}\n{}",
                     who.tail(),
-                    self.log_tail()
+                    tail(&self.broker.log()?)
                 );
             }
             pause(PACE);
         }
     }
 
-    /// What a consumer of committed records finds: key, a tab, and value of each; nothing while
-    /// there is no such topic.
+    /// What a consumer of committed records finds: key, a tab, and value of each.
     fn committed(&self, topic: &str) -> anyhow::Result<Vec<String>> {
-        let mut command = Command::new("timeout");
-        command.args(["120", "kcat", "-C", "-e", "-q", "-o", "beginning"]);
-        command.args(["-b", &self.address(), "-t", topic, "-f", "%k\t%s\n"]);
-        command.args(["-X", "isolation.level=read_committed"]);
-        let output = command.output().context("kcat")?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let missing = errors.contains("Unknown topic");
-        ensure!(
-            output.status.success() || missing,
-            "kcat of {topic}: {errors}"
-        );
-        let text = String::from_utf8(output.stdout)?;
+        let text = String::from_utf8(committed(&self.broker, topic, "%k\t%s\n")?)?;
         Ok(text.lines().map(str::to_owned).collect())
     }
 
@@ -136,9 +124,11 @@ impl<'a> Scene<'a> {
         self.broker.restart()
     }
 
-    fn log_tail(&self) -> String {
-        let log = std::fs::read_to_string(self.dir.join("broker.log"));
-        log.map(|log| tail(&log)).unwrap_or_default()
+    /// An error if the broker panicked in any of its lives.
+    fn check_log(&self) -> anyhow::Result<()> {
+        let log = self.broker.log()?;
+        ensure!(!log.contains("panicked"), "{}", tail(&log));
+        Ok(())
     }
 }
 

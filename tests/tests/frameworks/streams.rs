@@ -88,9 +88,7 @@ fn count(dir: &Path) -> anyhow::Result<()> {
         *last += 1;
     }
     ensure!(seen == expected, "{seen:?}, not {expected:?}");
-    let log = program.tail();
-    ensure!(!log.contains("panicked"), "{log}");
-    Ok(())
+    scene.check_log()
 }
 
 #[test]
