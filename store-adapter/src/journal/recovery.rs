@@ -52,6 +52,8 @@ pub(crate) struct Current {
     pub(crate) id: FileId,
     /// Open for writing.
     pub(crate) file: Arc<dyn VolumeFile>,
+    /// Behind the checkpoint that it begins with.
+    pub(crate) began: u64,
     /// Where the next round goes.
     pub(crate) position: u64,
     /// Lsn of position 0.
@@ -60,6 +62,13 @@ pub(crate) struct Current {
     pub(crate) allocated: u64,
     /// The commit frame of the last round.
     pub(crate) anchor: Anchor,
+}
+
+impl Current {
+    /// Bytes of its rounds.
+    pub(crate) fn written(&self) -> u64 {
+        self.position.saturating_sub(self.began)
+    }
 }
 
 /// An open shard.
@@ -445,6 +454,7 @@ pub(crate) async fn begin_file(
     Ok(Current {
         id: header.id,
         file: Arc::clone(file),
+        began: start + round.len,
         position: start + round.len,
         first_lsn: header.first_lsn,
         allocated: 0,

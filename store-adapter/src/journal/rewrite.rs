@@ -10,7 +10,7 @@
 //! anew (`sift.rs`).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,16 +49,20 @@ pub(crate) struct Garbage {
     pub(super) more: Notify,
     /// The file that is being written: what was published is in it, or in its checkpoint.
     pub(super) current: Mutex<Arc<dyn VolumeFile>>,
+    /// Bytes of its rounds.
+    pub(super) written: AtomicU64,
     /// The writer has ended.
     pub(super) ended: CancellationToken,
 }
 
 impl Garbage {
-    /// Beside a writer of `current`. Files that were found are looked at first.
+    /// Beside a writer of `current`, which has just begun. Files that were found are looked at
+    /// first.
     pub(crate) fn new(current: Arc<dyn VolumeFile>) -> Self {
         let garbage = Self {
             more: Notify::new(),
             current: Mutex::new(current),
+            written: AtomicU64::new(0),
             ended: CancellationToken::new(),
         };
         garbage.more.notify_one();
@@ -143,6 +147,9 @@ impl Rewriter {
                 () = self.garbage.ended.cancelled() => return,
                 () = self.env.clock.sleep(GATHER) => {}
             }
+            if self.is_current_garbage() {
+                again |= self.leave_current().await.is_err();
+            }
             if self.sift(&mut left_alone).await.is_err() {
                 return;
             }
@@ -182,6 +189,26 @@ impl Rewriter {
                 true
             }
         }
+    }
+
+    /// Whether most of the file that is being written is not needed any more, and enough of it. It
+    /// would be closed only when it is full: never where appends are refused for want of space.
+    fn is_current_garbage(&self) -> bool {
+        let written = self.garbage.written.load(Ordering::Relaxed);
+        let least = self.config.segment_bytes / LEAST_PART;
+        if written < least {
+            return false;
+        }
+        let logs = self.registry.all().into_iter();
+        let here = logs.filter(|log| log.shard.id == self.shard.id);
+        let needed = here.map(|log| {
+            let start = log.bounds.borrow().start;
+            let index = log.index.read();
+            let active = from_offset(&index.active, start).iter();
+            active.map(|extent| u64::from(extent.bytes)).sum::<u64>()
+        });
+        let needed: u64 = needed.sum();
+        needed < written / 2 && written - needed >= least
     }
 
     /// The file of which most is given back, if that is worth it.

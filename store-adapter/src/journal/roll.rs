@@ -1,6 +1,7 @@
 //! How the writer goes from file to file, and ends.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::extents::FileIndex;
 use super::file::{FileHeader, FileId};
@@ -50,6 +51,7 @@ impl Writer {
         self.parts.files.add_handle(id, file);
         let before = std::mem::replace(&mut self.current, next);
         *self.garbage.current.lock() = Arc::clone(&self.current.file);
+        self.garbage.written.store(0, Ordering::Relaxed);
         let index = self.active_index();
         let mut closed = Closed {
             len: before.position,
@@ -73,11 +75,10 @@ impl Writer {
 
     /// Begins the next file, so that the batches of this one are in a closed one.
     pub(super) async fn roll_if_used(&mut self, reply: Reply<()>) {
-        let used = self
-            .logs
-            .values()
-            .any(|log| !log.index.read().active.is_empty());
-        let outcome = if used { self.roll().await } else { Ok(()) };
+        let outcome = match self.current.written() {
+            0 => Ok(()),
+            _ => self.roll().await,
+        };
         answer(reply, outcome.map_err(|error| super::volume_error(&error)));
     }
 

@@ -300,6 +300,11 @@ impl Rewriter {
         if !rewrite.seal || first.is_none_or(|base| base >= rewrite.upto) {
             return Ok(());
         }
+        self.leave_current().await
+    }
+
+    /// Has the file that is being written closed.
+    pub(super) async fn leave_current(&self) -> Result<(), StoreError> {
         let (reply, outcome) = oneshot::channel();
         self.shard.queue.push(Command::Roll(reply));
         outcome.await.unwrap_or_else(|_| Err(closed()))

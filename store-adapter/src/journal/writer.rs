@@ -327,6 +327,8 @@ impl Writer {
         if let Some(encoded) = encoded {
             self.index_round(&encoded, &changes);
             self.current.position += encoded.len;
+            let written = self.current.written();
+            self.garbage.written.store(written, Ordering::Relaxed);
             self.current.anchor = encoded.anchor;
             self.dirty_bytes += encoded.len;
         }

@@ -53,6 +53,42 @@ async fn trimmed_and_deleted_logs_give_their_files_back() {
     );
 }
 
+/// Where no more is appended, because there is no room or nobody to append, it is never full.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_that_is_being_written_gives_its_space_back() {
+    for delete in [true, false] {
+        let volume = MemoryVolume::new();
+        let store = store_on(&volume, &Arc::new(MemoryIndex::new()));
+        open(&store, 1).await.unwrap();
+        for n in [0, 1] {
+            add(&store, n).await;
+        }
+        submit_sized(&store, 1, 0, 1, 100).await.unwrap();
+        let bytes = 20_000;
+        for end in 0..6 {
+            submit_sized(&store, 0, end, 1, bytes).await.unwrap();
+        }
+        let before = journal_bytes(&volume).await;
+        assert!(before > 6 * bytes, "{before}");
+        if delete {
+            store.delete(log(0).topic).await.unwrap();
+        } else {
+            let trim = Op::Trim {
+                log: log(0),
+                epoch: EPOCH,
+                start: 6,
+            };
+            store.submit(vec![trim]).await.unwrap();
+        }
+        while journal_bytes(&volume).await > bytes {
+            tokio::task::yield_now().await;
+        }
+        // Both are logs of the topic.
+        let left = read_all(&store, 1).await.map(|batches| batches.len());
+        assert_eq!(left.ok(), (!delete).then_some(1));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_logs_are_found_again() {
     let volume = MemoryVolume::new();

@@ -60,9 +60,7 @@ impl Groups {
         let config = &self.shared.config.classic;
         let forgotten = state.classic.forget_pending(config, &member_id, self.now());
         if let Some(effects) = forgotten {
-            state.run(&group, effects);
-            self.keep_deadline(&cell, &mut state);
-            self.count_bytes(&cell, &mut state);
+            self.carry_out(&cell, &mut state, effects);
             drop(state);
             self.forget_missing(&group);
         }

@@ -74,9 +74,7 @@ impl Groups {
             }
             state.queued = None;
             let effects = state.classic.on_deadline(&self.shared.config.classic, now);
-            state.run(&group, effects);
-            self.keep_deadline(&cell, &mut state);
-            self.count_bytes(&cell, &mut state);
+            self.carry_out(&cell, &mut state, effects);
         }
     }
 }

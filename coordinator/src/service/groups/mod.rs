@@ -229,20 +229,25 @@ impl Groups {
             let now = self.now();
             state.keep_time(now);
             let (reply, effects) = decide(&mut state, now);
-            state.run(group, effects);
-            self.keep_deadline(&cell, &mut state);
-            self.count_bytes(&cell, &mut state);
-            let wants_queue = state.offsets.wants_queue();
+            self.carry_out(&cell, &mut state, effects);
             let refused = create && state.is_missing();
             drop(state);
-            if wants_queue {
-                self.shared.writes.push(Arc::clone(cell.id()));
-            }
             if refused {
                 // It was made for a request that left nothing.
                 self.forget_missing(group);
             }
             return Ok(Some(reply));
+        }
+    }
+
+    /// Runs the effects of a decision on a group, keeps its deadline, counts what it takes, and puts
+    /// it into the queue of the writers if there is something to read or write.
+    pub(super) fn carry_out(&self, cell: &GroupCell, state: &mut CellState, effects: Effects) {
+        state.run(cell.id(), effects);
+        self.keep_deadline(cell, state);
+        self.count_bytes(cell, state);
+        if state.offsets.wants_queue() {
+            self.shared.writes.push(Arc::clone(cell.id()));
         }
     }
 

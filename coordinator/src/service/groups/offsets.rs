@@ -357,7 +357,7 @@ impl Offsets {
                 return Ok(Err(StageError::TopicGone));
             }
             let book = &state.offsets.book;
-            groups.check_offsets_room(|| book.growth(&offsets))?;
+            groups.check_offsets_room(|| book.staged_growth(txn, &offsets))?;
             let membership = membership(state);
             match state.offsets.book.stage(txn, offsets, &membership) {
                 Ok(change) => Ok(Ok(state.offsets.pending(Ok(change))?)),

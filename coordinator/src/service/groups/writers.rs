@@ -4,7 +4,7 @@
 //! that were prepared while a write was under way share the next. Different groups are written side
 //! by side, by as many tasks as were ever needed at once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -41,8 +41,8 @@ pub(super) struct WriteQueue {
     writers: AtomicUsize,
     /// Those of them that have none.
     free: AtomicUsize,
-    /// Groups whose file could not be read or written, with the time at which to try again.
-    failed: Mutex<Vec<(Duration, Arc<str>)>>,
+    /// Groups whose file could not be read or written, by the time at which to try again.
+    failed: Mutex<BTreeSet<(Duration, Arc<str>)>>,
     /// Notified when there is something to try again.
     pub(super) again: Notify,
 }
@@ -66,22 +66,23 @@ impl WriteQueue {
 
     /// Keeps a group until it is to be tried again.
     fn put_off(&self, group: Arc<str>, until: Duration) {
-        self.failed.lock().push((until, group));
+        self.failed.lock().insert((until, group));
         self.again.notify_one();
     }
 
     /// Puts what failed and is to be tried again by `now` into the queue; when to call it next.
     pub(super) fn retry(&self, now: Duration) -> Option<Duration> {
-        let mut failed = self.failed.lock();
-        let all = std::mem::take(&mut *failed);
-        let (due, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|(at, _)| *at <= now);
-        let next = later.iter().map(|(at, _)| *at).min();
-        *failed = later;
-        drop(failed);
-        for (_, group) in due {
+        loop {
+            let (_, group) = {
+                let mut failed = self.failed.lock();
+                let (at, _) = failed.first()?;
+                if *at > now {
+                    return Some(*at);
+                }
+                failed.pop_first()?
+            };
             self.push(group);
         }
-        next
     }
 
     /// Ends the writers, behind what they do now.

@@ -50,6 +50,11 @@ pub(super) fn of_protocol_type(protocol_type: Option<&str>) -> usize {
     protocol_type.map_or(0, text)
 }
 
+/// Of an open transaction without its offsets, with the record of its decision.
+pub(super) fn of_txn_alone(transactional_id: &str) -> usize {
+    ENTRY + APPLIED + text(transactional_id)
+}
+
 /// With the record of its decision.
 pub(super) fn of_txn(txn: &StagedTxn) -> usize {
     let offsets = txn.offsets.iter().flat_map(|(topic, partitions)| {
@@ -57,7 +62,7 @@ pub(super) fn of_txn(txn: &StagedTxn) -> usize {
             .values()
             .map(move |staged| of_staged(topic, &staged.metadata))
     });
-    ENTRY + APPLIED + text(&txn.transactional_id) + offsets.sum::<usize>()
+    of_txn_alone(&txn.transactional_id) + offsets.sum::<usize>()
 }
 
 /// The bound of a whole table, by looking at all of it.

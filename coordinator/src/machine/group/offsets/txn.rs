@@ -92,6 +92,23 @@ pub enum Decided {
 }
 
 impl OffsetBook {
+    /// How many bytes more the group takes with these offsets staged, at most: they are kept beside
+    /// what is committed, and take the place of what the same transaction has staged.
+    pub fn staged_growth(&self, txn: &NewTxn, offsets: &[NewOffset]) -> usize {
+        let open = self.ahead.staged.get(&txn.producer_id);
+        let open = open.filter(|open| open.number() == txn.number());
+        let alone = open.map_or_else(|| size::of_txn_alone(&txn.transactional_id), |_| 0);
+        let new = |new: &NewOffset| {
+            let takes = size::of_staged(&new.topic, &new.metadata);
+            let known = open.and_then(|open| open.offsets.get(&new.topic)?.get(&new.partition));
+            known.map_or_else(
+                || takes + size::of_topic_id(&new.topic),
+                |known| takes.saturating_sub(size::of_staged(&new.topic, &known.metadata)),
+            )
+        };
+        alone + offsets.iter().map(new).sum::<usize>()
+    }
+
     /// Prepares offsets of an open transaction. What is staged of a lower epoch is dropped: nothing
     /// begins before the decision on the transaction before is durable, so it is of one that the
     /// coordinator knows nothing of any more, its slot having been repaired.

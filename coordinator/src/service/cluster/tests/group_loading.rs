@@ -136,6 +136,10 @@ fn a_group_that_is_not_read_yet_is_not_shown_as_an_empty_one() {
 fn a_group_whose_members_a_restart_forgot_is_not_taken_for_an_empty_one() {
     let site = site(42);
     let first = Running::start(&site, 1);
+    // Whose only member is never heard of again.
+    let died = first.join_alone("died");
+    assert_eq!(first.commit_as("died", &died, 5), Ok(()));
+    site.world.pass(Duration::from_secs(61));
     for group in ["g", "back"] {
         let joined = first.join_alone(group);
         assert_eq!(first.commit_as(group, &joined, 5), Ok(()));
@@ -162,9 +166,11 @@ fn a_group_whose_members_a_restart_forgot_is_not_taken_for_an_empty_one() {
     }
     assert_eq!(second.delete_group("g"), Err(GroupError::NonEmptyGroup));
     assert_eq!(second.fetch("g"), [(0, 5)].into());
-    // Whose members had left is as empty as before.
-    assert_eq!(second.state("left"), Some("Empty"));
-    assert_eq!(second.delete_group("left"), Ok(()));
+    // Whose members had left, or were given up, is as empty as before.
+    for group in ["left", "died"] {
+        assert_eq!(second.state(group), Some("Empty"));
+        assert_eq!(second.delete_group(group), Ok(()));
+    }
     // With the first that comes back it is as ever.
     let joined = second.join_alone("back");
     let beat = second.groups.heartbeat("back", caller(&joined), 1);

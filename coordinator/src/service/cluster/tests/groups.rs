@@ -858,3 +858,24 @@ fn offsets_of_all_groups_share_their_memory() {
     site.world.pass(Duration::from_secs(1));
     assert_eq!(second.commit("i", 0, 5), Some(Ok(())));
 }
+
+/// They are kept beside what is committed, and a repeat takes no more.
+#[test]
+fn staged_offsets_take_their_room() {
+    let site = site(47);
+    let config = GroupConfig {
+        offsets_bytes_max: 1_400,
+        ..GroupConfig::default()
+    };
+    let running = serve_with(&site.world, site.start(1), 1, config);
+    assert!(running.ready());
+    assert_eq!(running.commit("g", 0, 5), Some(Ok(())));
+    let (txn, new) = staged(&running, 1);
+    let refused = running.offsets.stage("g", SIMPLE, -1, &txn, vec![new]);
+    assert_eq!(refused.err(), Some(GroupError::CoordinatorNotAvailable));
+    assert_eq!(running.delete_group("g"), Ok(()));
+    site.world.pass(Duration::from_secs(1));
+    for _ in 0..2 {
+        assert_eq!(stage(&running, "h", 1), Ok(()));
+    }
+}
