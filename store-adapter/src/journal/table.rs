@@ -293,14 +293,19 @@ impl Replay {
         if frame.base == 0 {
             self.parts.clear();
             self.parts_seen = 0;
+        } else if frame.base != self.parts_seen {
+            // A part before it is lost: a catalogue without it would lack logs.
+            self.parts_seen = 0;
+            return;
         }
         while let Some(entry) = CatalogueEntry::decode(&mut payload) {
             self.parts.push(entry);
         }
         self.parts_seen += 1;
-        if frame.last_delta != 0 || frame.base.saturating_add(1) != self.parts_seen {
+        if frame.last_delta != 0 {
             return;
         }
+        self.parts_seen = 0;
         self.table = std::mem::take(&mut self.parts)
             .into_iter()
             .map(|part| (part.log, from_catalogue(part)))
