@@ -191,7 +191,7 @@ impl Queue {
 
 impl Inner {
     fn take(&mut self, max_count: usize, max_bytes: usize) -> Vec<Queued> {
-        let mut taken = Vec::new();
+        let mut taken = Vec::with_capacity(self.waiting.len().min(max_count));
         let mut bytes = 0;
         while taken.len() < max_count && bytes < max_bytes {
             let alone =
