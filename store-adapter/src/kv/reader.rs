@@ -207,20 +207,19 @@ impl Reader {
                 "log {log}: the bytes of the batch at offset {base}"
             ))
         };
-        let piece = |piece| {
-            let key = keys::piece_key(self.log.birth, base, piece);
-            db.get(&key)?.ok_or_else(damaged)
-        };
-        let bytes = if meta.len as usize <= PIECE_BYTES {
-            piece(0)?
+        let len = meta.len as usize;
+        let piece_key = |piece| keys::piece_key(self.log.birth, base, piece);
+        let bytes = if len <= PIECE_BYTES {
+            db.get(&piece_key(0))?.ok_or_else(damaged)?
         } else {
-            let mut bytes = BytesMut::with_capacity(meta.len as usize);
-            for number in 0..meta.pieces() {
-                bytes.extend_from_slice(&piece(number)?);
-            }
+            let mut bytes = BytesMut::with_capacity(len);
+            db.each(piece_key(0)..piece_key(u32::MAX), |_, piece| {
+                bytes.extend_from_slice(piece);
+                Ok(bytes.len() < len)
+            })?;
             bytes.freeze()
         };
-        if bytes.len() != meta.len as usize || crc32c::crc32c(&bytes) != meta.crc {
+        if bytes.len() != len || crc32c::crc32c(&bytes) != meta.crc {
             return Err(damaged());
         }
         Ok(StoredBatch {
