@@ -153,6 +153,13 @@ impl Plan {
                     answer(reply, Err(error));
                 }
             },
+            #[cfg(feature = "sled")]
+            Command::Replace(_, reply) => {
+                answer(
+                    reply,
+                    Err(StoreError::Unsupported("batches in place of others")),
+                );
+            }
             Command::Close(reply) | Command::Roll(reply) => answer(reply, Ok(())),
         }
     }

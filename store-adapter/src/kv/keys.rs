@@ -46,7 +46,7 @@ pub(super) struct Meta {
     pub(super) max_timestamp: i64,
     /// Bytes.
     pub(super) len: u32,
-    /// Bytes of the log's batches before it, from its creation on.
+    /// Bytes of the log's batches before it, from its creation on; as they were appended.
     pub(super) before: u64,
     /// CRC-32C of the bytes.
     pub(super) crc: u32,
@@ -55,8 +55,7 @@ pub(super) struct Meta {
 impl Meta {
     /// How many pieces the batch is cut into, at most.
     pub(super) fn pieces(&self) -> u32 {
-        let pieces = (self.len as usize).div_ceil(PIECE_BYTES);
-        u32::try_from(pieces).unwrap_or(u32::MAX)
+        pieces(self.len)
     }
 
     /// The value for `key`.
@@ -84,6 +83,12 @@ impl Meta {
         };
         body.is_empty().then_some(meta)
     }
+}
+
+/// How many pieces a batch of so many bytes is cut into, at most.
+pub(super) fn pieces(len: u32) -> u32 {
+    let pieces = (len as usize).div_ceil(PIECE_BYTES);
+    u32::try_from(pieces).unwrap_or(u32::MAX)
 }
 
 /// The key of a log.
@@ -137,6 +142,7 @@ pub(super) fn decode_log(key: &[u8], value: &[u8]) -> Option<Entry> {
         last_epoch: last,
         before: body.try_get_u64().ok()?,
         total: body.try_get_u64().ok()?,
+        gone: 0,
         name: Arc::from(std::str::from_utf8(body).ok()?),
     })
 }
@@ -229,6 +235,7 @@ mod tests {
             last_epoch: None,
             before: 400,
             total: 1200,
+            gone: 0,
         };
         let key = log_key(log);
         assert_eq!(log_of(&key), Some(log));

@@ -19,6 +19,7 @@ mod reader;
 mod recovery;
 mod rounds;
 mod shard;
+mod sift;
 mod state;
 mod store;
 mod sweep;
@@ -27,6 +28,7 @@ mod tests;
 mod writer;
 
 pub(crate) use recovery::refuse_kv;
+pub(crate) use state::Replace;
 pub use store::KvStore;
 
 use crate::ids::{BrokerId, ShardId};
