@@ -205,6 +205,8 @@ impl Writer {
                 drop(seen);
                 answer(reply, outcome);
             }
+            #[cfg(feature = "sled")]
+            Command::Replace(_, reply) => answer(reply, Err(StoreError::NotFound)),
             Command::Close(reply) => answer(reply, memory.close().await),
         }
     }

@@ -30,6 +30,9 @@ pub(crate) enum Command {
     Delete(Uuid, Reply<()>),
     /// Acquire a log.
     Acquire(LogId, LeaderEpoch, Reply<LogState>),
+    /// Replace batches by others.
+    #[cfg(feature = "sled")]
+    Replace(Box<crate::kv::Replace>, Reply<()>),
     /// Close the file that is being written and begin the next one.
     Roll(Reply<()>),
     /// Finish what is queued and close the shard.
@@ -47,6 +50,10 @@ impl Command {
 
     /// Bytes of the batches that it appends.
     pub(crate) fn append_bytes(&self) -> usize {
+        #[cfg(feature = "sled")]
+        if let Self::Replace(replace, _) = self {
+            return replace.bytes();
+        }
         let Self::Group(ops, _) = self else {
             return 0;
         };
@@ -57,6 +64,16 @@ impl Command {
         appends.sum()
     }
 
+    /// Whether nothing else is taken with it.
+    fn comes_alone(&self) -> bool {
+        match self {
+            #[cfg(feature = "sled")]
+            Self::Replace(..) => true,
+            Self::Close(_) | Self::Roll(_) => true,
+            _ => false,
+        }
+    }
+
     /// Answers that it did not happen.
     pub(crate) fn refuse(self, error: StoreError) {
         match self {
@@ -65,6 +82,8 @@ impl Command {
             | Self::Delete(_, reply)
             | Self::Roll(reply)
             | Self::Close(reply) => answer(reply, Err(error)),
+            #[cfg(feature = "sled")]
+            Self::Replace(_, reply) => answer(reply, Err(error)),
             Self::Acquire(_, _, reply) => answer(reply, Err(error)),
         }
     }
@@ -150,8 +169,8 @@ impl Queue {
     }
 
     /// Waits until something is queued, and takes commands in order: at most `max_count`, and no
-    /// more once they hold `max_bytes`. A close comes alone, and so does a roll. Empty once the
-    /// queue is closed.
+    /// more once they hold `max_bytes`. A close comes alone, and so do a roll and a replacement.
+    /// Empty once the queue is closed.
     pub(crate) async fn take(&self, max_count: usize, max_bytes: usize) -> Vec<Queued> {
         loop {
             {
@@ -191,11 +210,10 @@ impl Queue {
 
 impl Inner {
     fn take(&mut self, max_count: usize, max_bytes: usize) -> Vec<Queued> {
-        let mut taken = Vec::new();
+        let mut taken = Vec::with_capacity(self.waiting.len().min(max_count));
         let mut bytes = 0;
         while taken.len() < max_count && bytes < max_bytes {
-            let alone =
-                |queued: &Queued| matches!(queued.command, Command::Close(_) | Command::Roll(_));
+            let alone = |queued: &Queued| queued.command.comes_alone();
             if self.waiting.front().is_some_and(alone) && !taken.is_empty() {
                 break;
             }

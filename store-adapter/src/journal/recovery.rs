@@ -434,8 +434,12 @@ async fn begin_own(
     begun.map_err(|error| volume_error(&error))
 }
 
-/// Writes the header and the checkpoint round of a new file; durable, with its name, when it
+/// Writes the header and the checkpoint rounds of a new file; durable, with its name, when it
 /// returns.
+///
+/// Two rounds, as one flipped bit may not take the catalogue away: files before this one that were
+/// written anew have none. The first is synced before the second is written, so one that is not
+/// right before a second that is was once durable.
 pub(crate) async fn begin_file(
     volume: &Arc<dyn Volume>,
     file: &Arc<dyn VolumeFile>,
@@ -443,10 +447,14 @@ pub(crate) async fn begin_file(
     table: &Table,
 ) -> Result<Current, VolumeError> {
     let start = FILE_HEADER_LEN as u64;
-    let round = checkpoint(table, header.id.seed(), start);
+    let first = checkpoint(table, header.id.seed(), start);
+    let behind = start + first.len;
     let mut parts = vec![header.encode()];
-    parts.extend(round.parts);
+    parts.extend(first.parts);
     file.write_at(0, &parts).await?;
+    file.sync_data().await?;
+    let second = checkpoint(table, header.id.seed(), behind);
+    file.write_at(behind, &second.parts).await?;
     file.sync_data().await?;
     if !planted(Fault::DirectoryNotSynced) {
         volume.sync_dir(&journal_dir(header.id.shard)).await?;
@@ -454,10 +462,10 @@ pub(crate) async fn begin_file(
     Ok(Current {
         id: header.id,
         file: Arc::clone(file),
-        began: start + round.len,
-        position: start + round.len,
+        began: behind + second.len,
+        position: behind + second.len,
         first_lsn: header.first_lsn,
         allocated: 0,
-        anchor: round.anchor,
+        anchor: second.anchor,
     })
 }

@@ -150,22 +150,34 @@ impl Rewriter {
             if self.is_current_garbage() {
                 again |= self.leave_current().await.is_err();
             }
-            if self.sift(&mut left_alone).await.is_err() {
-                return;
+            match self.sift(&mut left_alone).await {
+                Ok(more) => again |= more,
+                Err(_) => return,
             }
-            // Files that this pass is done with, whatever came of it.
-            let mut passed = Vec::new();
-            while let Some((id, closed)) = self.pick(&left_alone, &passed) {
-                passed.push(id);
-                match self.rewrite(id, closed).await {
-                    Ok(()) | Err(Failed::NotWorth) => {}
-                    Err(Failed::Ended) => return,
-                    // It is gone: nobody needs it any more.
-                    Err(Failed::Step(_)) if !self.files.has(id) => {}
-                    Err(failed) => again |= self.note(id, failed, &mut left_alone),
-                }
+            match self.give_back(&mut left_alone).await {
+                Ok(more) => again |= more,
+                Err(_) => return,
             }
         }
+    }
+
+    /// Writes files anew of which little is needed; whether some may go better later. An error: the
+    /// shard has ended.
+    pub(super) async fn give_back(&self, left_alone: &mut Vec<FileId>) -> Result<bool, Failed> {
+        let mut again = false;
+        // Files that this pass is done with, whatever came of it.
+        let mut passed = Vec::new();
+        while let Some((id, closed)) = self.pick(left_alone, &passed) {
+            passed.push(id);
+            match self.rewrite(id, closed).await {
+                Ok(()) | Err(Failed::NotWorth) => {}
+                Err(Failed::Ended) => return Err(Failed::Ended),
+                // It is gone: nobody needs it any more.
+                Err(Failed::Step(_)) if !self.files.has(id) => {}
+                Err(failed) => again |= self.note(id, failed, left_alone),
+            }
+        }
+        Ok(again)
     }
 
     /// Says why a file was not written anew; whether it may go better later.

@@ -58,7 +58,7 @@ impl Pending {
 }
 
 /// A planned round.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Plan {
     units: Vec<Unit>,
     /// What becomes of the catalogue.
@@ -81,6 +81,15 @@ pub(crate) struct Encoded {
 }
 
 impl Plan {
+    /// Nothing planned yet of so many commands.
+    pub(crate) fn of(commands: usize) -> Self {
+        Self {
+            units: Vec::with_capacity(commands),
+            staged: Staged::default(),
+            pending: Vec::with_capacity(commands),
+        }
+    }
+
     /// Whether there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
         self.units.is_empty()
@@ -144,6 +153,13 @@ impl Plan {
                     answer(reply, Err(error));
                 }
             },
+            #[cfg(feature = "sled")]
+            Command::Replace(_, reply) => {
+                answer(
+                    reply,
+                    Err(StoreError::Unsupported("batches in place of others")),
+                );
+            }
             Command::Close(reply) | Command::Roll(reply) => answer(reply, Ok(())),
         }
     }
@@ -255,8 +271,9 @@ impl Plan {
             .units
             .chunk_by_mut(|a, b| a.log.is_some() && b.log.is_some())
         {
-            // Stable, so that the order of each log's groups stays.
-            run.sort_by_key(|unit| unit.log);
+            // Stable, so that the order of each log's groups stays; by keys beside the units, which
+            // are large.
+            run.sort_by_cached_key(|unit| unit.log);
         }
     }
 }
@@ -339,7 +356,8 @@ impl Encoder {
         let bytes = frames
             .clone()
             .map(|(_, body)| FRAME_HEADER_LEN + copied(body));
-        let commit = FRAME_HEADER_LEN + 4 + frames.count() * 28;
+        let count = frames.count();
+        let commit = FRAME_HEADER_LEN + 4 + count * 28;
         Self {
             seed,
             start,
@@ -348,7 +366,7 @@ impl Encoder {
             cuts: Vec::new(),
             crc: 0,
             frames: 0,
-            appends: Vec::new(),
+            appends: Vec::with_capacity(count),
         }
     }
 

@@ -18,6 +18,8 @@ use crate::volume::{VolumeError, VolumeFile};
 
 /// Bytes read at once.
 const WINDOW: usize = 1 << 20;
+/// Bytes of the commit frame of a catalogue.
+const CATALOGUE_END: u64 = FRAME_HEADER_LEN as u64 + 4;
 
 /// A frame and where it lies. The payload of a batch is not kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +45,29 @@ pub(crate) struct FoundRound {
     pub(crate) ends: Option<Vec<(LogId, i64)>>,
     /// Where damage starts, if there is some.
     pub(crate) damaged_at: Option<u64>,
+}
+
+impl FoundRound {
+    /// Whether it is a whole catalogue, and undamaged.
+    pub(crate) fn is_checkpoint(&self) -> bool {
+        self.has_catalogue() && self.damaged_at.is_none()
+    }
+
+    /// Whether its frames are those of a whole catalogue.
+    fn has_catalogue(&self) -> bool {
+        let frames = self.frames.iter().map(|found| &found.frame);
+        let whole = frames
+            .clone()
+            .zip(0_i64..)
+            .all(|(frame, index)| frame.kind == Kind::Checkpoint && frame.base == index);
+        whole && frames.last().is_some_and(|frame| frame.last_delta == 0)
+    }
+
+    /// Whether nothing else can be found in it than what belongs to a catalogue.
+    pub(crate) fn holds_checkpoints_only(&self) -> bool {
+        let mut kinds = self.frames.iter().map(|found| found.frame.kind);
+        self.bad_batches.is_empty() && kinds.all(|kind| kind == Kind::Checkpoint)
+    }
 }
 
 /// How a file ended.
@@ -160,6 +185,10 @@ impl<'a> Scanner<'a> {
         }
         round.damaged_at = Some(at);
         self.salvage(at, &mut round).await?;
+        if round.has_catalogue() && self.position == at + CATALOGUE_END {
+            // Nothing is lost but its commit frame, which named no logs.
+            round.ends = Some(Vec::new());
+        }
         self.last_round = start;
         Ok(Step::Round(round))
     }

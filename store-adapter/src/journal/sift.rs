@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 use super::FlushPolicy;
@@ -206,13 +207,22 @@ impl Taker for Nowhere {
 }
 
 impl Rewriter {
-    /// Does all rewrites that wait, file by file. An error: the shard has ended.
-    pub(super) async fn sift(&self, left_alone: &mut Vec<FileId>) -> Result<(), Failed> {
+    /// Does all rewrites that wait, file by file, and between two of them what gives back what was
+    /// given up meanwhile: there may be as many as the shard has. Whether something of that may go
+    /// better later. An error: the shard has ended.
+    pub(super) async fn sift(&self, left_alone: &mut Vec<FileId>) -> Result<bool, Failed> {
         let asked = self.shard.rewrites.take();
         let mut logs = self.admit(asked).await;
         let files: BTreeSet<FileId> = logs.values().flat_map(|one| self.files_of(one)).collect();
         let mut outcome = Ok(());
+        let mut again = false;
         for id in files {
+            if outcome.is_ok() && self.garbage.more.notified().now_or_never().is_some() {
+                match self.give_back(left_alone).await {
+                    Ok(more) => again |= more,
+                    Err(ended) => outcome = Err(ended),
+                }
+            }
             if self.garbage.ended.is_cancelled() {
                 outcome = Err(Failed::Ended);
             }
@@ -240,7 +250,7 @@ impl Rewriter {
             let refused = refused.filter(|_| one.report.bytes_before == 0);
             answer(one.reply, refused.map_or(Ok(one.report), Err));
         }
-        outcome
+        outcome.map(|()| again)
     }
 
     /// The rewrites whose epochs hold their logs.

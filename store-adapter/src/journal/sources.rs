@@ -12,7 +12,6 @@ use std::sync::Arc;
 use super::extents::FileIndex;
 use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
 use super::files::{Closed, kept_index, path, read_footer};
-use super::frame::Kind;
 use super::index::{Anchor, Hint, IndexStore};
 use super::payload::CatalogueEntry;
 use super::scan::{FoundRound, Scanner, Step};
@@ -20,6 +19,9 @@ use super::table::Replay;
 use super::volume_error;
 use crate::store::StoreError;
 use crate::volume::{Volume, VolumeError, VolumeFile};
+
+/// How often a file says the catalogue where it begins. Those of earlier versions say it once.
+const CHECKPOINTS: usize = 2;
 
 /// One file of the journal.
 #[derive(Debug)]
@@ -110,10 +112,8 @@ async fn mended_header(
         return Ok(None);
     }
     let file = source.open().await?;
-    let step = source.scanner(&*file).next().await;
-    let round = match step.map_err(|error| volume_error(&error))? {
-        Step::Round(round) if is_checkpoint(&round) => round,
-        _ => return Ok(None),
+    let Some(round) = source.checkpoint(&*file).await? else {
+        return Ok(None);
     };
     let births = round.frames.iter().flat_map(|found| {
         let mut payload = &found.payload[..];
@@ -180,8 +180,8 @@ impl Source {
         opened.is_err_and(|error| error.is_not_found())
     }
 
-    /// Refuses a file whose header is damaged though it was used. A header and the checkpoint
-    /// behind it are durable before anything else is written, so a round behind the checkpoint
+    /// Refuses a file whose header is damaged though it was used. A header and the checkpoints
+    /// behind it are durable before anything else is written, so a round behind the checkpoints
     /// proves that there was a header. Which logs lie in it is not known: the shard stays closed
     /// and the file as it is.
     pub(crate) async fn refuse_damaged_header(&self) -> Result<(), StoreError> {
@@ -190,10 +190,12 @@ impl Source {
         }
         let file = self.open().await?;
         let mut scanner = self.scanner(&*file);
-        for _ in 0..2 {
+        for _ in 0..=CHECKPOINTS {
             let step = scanner.next().await;
-            if matches!(step.map_err(|error| volume_error(&error))?, Step::End(_)) {
-                return Ok(());
+            match step.map_err(|error| volume_error(&error))? {
+                Step::Round(round) if round.holds_checkpoints_only() => {}
+                Step::Round(_) => break,
+                Step::End(_) => return Ok(()),
             }
         }
         Err(StoreError::Corrupt {
@@ -282,11 +284,21 @@ impl Source {
             return Ok(false);
         }
         let file = self.open().await?;
-        let step = self.scanner(&*file).next().await;
-        Ok(matches!(
-            step.map_err(|error| volume_error(&error))?,
-            Step::Round(round) if is_checkpoint(&round)
-        ))
+        Ok(self.checkpoint(&*file).await?.is_some())
+    }
+
+    /// The first whole one of the checkpoints with which `file`, which is this one, begins.
+    async fn checkpoint(&self, file: &dyn VolumeFile) -> Result<Option<FoundRound>, StoreError> {
+        let mut scanner = self.scanner(file);
+        for _ in 0..CHECKPOINTS {
+            let step = scanner.next().await;
+            match step.map_err(|error| volume_error(&error))? {
+                Step::Round(round) if round.is_checkpoint() => return Ok(Some(round)),
+                Step::Round(_) => {}
+                Step::End(_) => break,
+            }
+        }
+        Ok(None)
     }
 
     /// What its footer says, if it has one that is right and agrees with what is known.
@@ -309,15 +321,6 @@ impl Source {
                 (closed, footer.index, footer.position)
             }))
     }
-}
-
-fn is_checkpoint(round: &FoundRound) -> bool {
-    let frames = round.frames.iter().map(|found| &found.frame);
-    let whole = frames
-        .clone()
-        .zip(0_i64..)
-        .all(|(frame, index)| frame.kind == Kind::Checkpoint && frame.base == index);
-    whole && round.damaged_at.is_none() && frames.last().is_some_and(|frame| frame.last_delta == 0)
 }
 
 /// What one file gave.

@@ -3,6 +3,7 @@
 //! recovery replays rounds into it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
 use std::sync::Arc;
 
 use super::frame::{Frame, Kind};
@@ -97,6 +98,9 @@ pub(crate) type Table = BTreeMap<LogId, Entry>;
 enum Before {
     /// Nothing: the table counted.
     Unchanged,
+    /// An entry with these; a group changes nothing else of one. Each append of a round comes by
+    /// here, so nothing is cloned.
+    Held(Bounds, Option<LeaderEpoch>, Option<LeaderEpoch>),
     /// This, or a deletion.
     Changed(Option<Entry>),
 }
@@ -118,27 +122,27 @@ impl Staged {
         }
     }
 
-    /// The log, to be changed; [`Staged::undo_group`] takes the change back.
+    /// Bounds and epochs of the log, to be changed; [`Staged::undo_group`] takes the change back.
     pub(crate) fn change(&mut self, table: &Table, log: LogId) -> Result<&mut Entry, StoreError> {
-        let entry = self.get(table, log).cloned();
-        let entry = entry.ok_or(StoreError::NotFound)?;
-        self.remember(log);
-        self.changed
-            .entry(log)
-            .insert_entry(Some(entry))
-            .into_mut()
-            .as_mut()
-            .ok_or(StoreError::NotFound)
+        let (changed, before) = match self.changed.entry(log) {
+            MapEntry::Occupied(held) => {
+                let held = held.into_mut();
+                let entry = held.as_ref().ok_or(StoreError::NotFound)?;
+                let before = Before::Held(entry.bounds, entry.epoch, entry.last_epoch);
+                (held, before)
+            }
+            MapEntry::Vacant(place) => {
+                let entry = table.get(&log).cloned().ok_or(StoreError::NotFound)?;
+                (place.insert(Some(entry)), Before::Unchanged)
+            }
+        };
+        self.undo.push((log, before));
+        changed.as_mut().ok_or(StoreError::NotFound)
     }
 
     /// Creates (`Some`) or deletes (`None`) a log.
     pub(crate) fn set(&mut self, log: LogId, entry: Option<Entry>) {
-        self.remember(log);
-        self.changed.insert(log, entry);
-    }
-
-    fn remember(&mut self, log: LogId) {
-        let before = self.changed.get(&log).cloned();
+        let before = self.changed.insert(log, entry);
         let before = before.map_or(Before::Unchanged, Before::Changed);
         self.undo.push((log, before));
     }
@@ -152,9 +156,19 @@ impl Staged {
     pub(crate) fn undo_group(&mut self) {
         while let Some((log, before)) = self.undo.pop() {
             match before {
-                Before::Changed(entry) => self.changed.insert(log, entry),
-                Before::Unchanged => self.changed.remove(&log),
-            };
+                Before::Unchanged => {
+                    self.changed.remove(&log);
+                }
+                Before::Held(bounds, epoch, last_epoch) => {
+                    if let Some(Some(entry)) = self.changed.get_mut(&log) {
+                        (entry.bounds, entry.epoch) = (bounds, epoch);
+                        entry.last_epoch = last_epoch;
+                    }
+                }
+                Before::Changed(entry) => {
+                    self.changed.insert(log, entry);
+                }
+            }
         }
     }
 
@@ -293,14 +307,19 @@ impl Replay {
         if frame.base == 0 {
             self.parts.clear();
             self.parts_seen = 0;
+        } else if frame.base != self.parts_seen {
+            // A part before it is lost: a catalogue without it would lack logs.
+            self.parts_seen = 0;
+            return;
         }
         while let Some(entry) = CatalogueEntry::decode(&mut payload) {
             self.parts.push(entry);
         }
         self.parts_seen += 1;
-        if frame.last_delta != 0 || frame.base.saturating_add(1) != self.parts_seen {
+        if frame.last_delta != 0 {
             return;
         }
+        self.parts_seen = 0;
         self.table = std::mem::take(&mut self.parts)
             .into_iter()
             .map(|part| (part.log, from_catalogue(part)))

@@ -165,7 +165,7 @@ impl Writer {
         }
         let last = taken.last().map_or(0, |queued| queued.number);
         let full = self.no_room_for(&taken).await;
-        let mut plan = Plan::default();
+        let mut plan = Plan::of(taken.len());
         for queued in taken {
             if let Some(error) = full.as_ref().filter(|_| queued.command.append_bytes() > 0) {
                 queued.command.refuse(error.clone());

@@ -175,6 +175,18 @@ impl Floor for Db {
             _ => Err(self.damaged(format!("the entry of the batch at {offset}"))),
         }
     }
+
+    fn bytes(&self, birth: u64, from: i64, upto: i64) -> Result<u64, StoreError> {
+        let mut sum = 0_u64;
+        let range = keys::batch_key(birth, from)..keys::batch_key(birth, upto);
+        self.each(range, |key, value| {
+            let meta = Meta::decode(key, value);
+            let meta = meta.ok_or_else(|| self.damaged("the entry of a batch".to_owned()))?;
+            sum = sum.saturating_add(u64::from(meta.len));
+            Ok(true)
+        })?;
+        Ok(sum)
+    }
 }
 
 impl Drop for Db {

@@ -8,7 +8,7 @@
 //! | `r` | number of the last round |
 //! | `c` topic, partition | the log: name, birth, bounds, epochs, bytes |
 //! | `b` birth, base offset | a batch: last offset, times, length, bytes before it, CRC-32C |
-//! | `d` birth, base offset, piece | up to 64 KiB of a batch |
+//! | `d` birth, base offset, piece | a part of a batch |
 //! | `x` birth | a log that was deleted and is not swept yet |
 //!
 //! A birth is the number of a log's creation: what is left of a deleted log is never taken for a
@@ -22,8 +22,10 @@ use super::state::Entry;
 use crate::ids::{LeaderEpoch, LogId};
 use crate::store::Bounds;
 
-/// Most bytes of a value.
-pub(super) const PIECE_BYTES: usize = 64 << 10;
+/// Most bytes of a value that is written; earlier versions wrote up to 64 KiB. sled keeps leaves
+/// of up to 17 values in memory, a few in each of 256 parts of its cache, whatever size that was
+/// told to have: with small values they are little.
+pub(super) const PIECE_BYTES: usize = 4 << 10;
 /// The key of the round's number.
 pub(super) const ROUND_KEY: &[u8] = b"r";
 /// Letter of the keys of logs.
@@ -44,17 +46,16 @@ pub(super) struct Meta {
     pub(super) max_timestamp: i64,
     /// Bytes.
     pub(super) len: u32,
-    /// Bytes of the log's batches before it, from its creation on.
+    /// Bytes of the log's batches before it, from its creation on; as they were appended.
     pub(super) before: u64,
     /// CRC-32C of the bytes.
     pub(super) crc: u32,
 }
 
 impl Meta {
-    /// How many pieces the batch is cut into.
+    /// How many pieces the batch is cut into, at most.
     pub(super) fn pieces(&self) -> u32 {
-        let pieces = (self.len as usize).div_ceil(PIECE_BYTES);
-        u32::try_from(pieces).unwrap_or(u32::MAX)
+        pieces(self.len)
     }
 
     /// The value for `key`.
@@ -82,6 +83,12 @@ impl Meta {
         };
         body.is_empty().then_some(meta)
     }
+}
+
+/// How many pieces a batch of so many bytes is cut into, at most.
+pub(super) fn pieces(len: u32) -> u32 {
+    let pieces = (len as usize).div_ceil(PIECE_BYTES);
+    u32::try_from(pieces).unwrap_or(u32::MAX)
 }
 
 /// The key of a log.
@@ -135,6 +142,7 @@ pub(super) fn decode_log(key: &[u8], value: &[u8]) -> Option<Entry> {
         last_epoch: last,
         before: body.try_get_u64().ok()?,
         total: body.try_get_u64().ok()?,
+        gone: 0,
         name: Arc::from(std::str::from_utf8(body).ok()?),
     })
 }
@@ -227,6 +235,7 @@ mod tests {
             last_epoch: None,
             before: 400,
             total: 1200,
+            gone: 0,
         };
         let key = log_key(log);
         assert_eq!(log_of(&key), Some(log));
@@ -236,7 +245,7 @@ mod tests {
             last: 5,
             append_ms: 6,
             max_timestamp: -1,
-            len: 65_537,
+            len: 4_097,
             before: 8,
             crc: 9,
         };

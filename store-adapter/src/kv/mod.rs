@@ -5,7 +5,7 @@
 //! trusted with more than it keeps:
 //! - Its flush does not survive power loss, so every round ends with an fdatasync of ours.
 //! - Values above a quarter of a segment go to files that it never syncs, and leaves of up to 17
-//!   values may: segments have 16 MiB, and no value more than 64 KiB.
+//!   values may: segments have 16 MiB, and no value more than 4 KiB.
 //! - It drops what it cannot read at the end of its log without a word, so a file beside it counts
 //!   the rounds that were acknowledged, and each value and batch has a checksum of its own.
 //! - It panics where it should fail, so every call is guarded.
@@ -19,12 +19,16 @@ mod reader;
 mod recovery;
 mod rounds;
 mod shard;
+mod sift;
 mod state;
 mod store;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub(crate) use recovery::refuse_kv;
+pub(crate) use state::Replace;
 pub use store::KvStore;
 
 use crate::ids::{BrokerId, ShardId};

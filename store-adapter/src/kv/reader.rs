@@ -70,25 +70,23 @@ impl Reader {
         if range.from >= upto {
             return Ok(Vec::new());
         }
-        let db = self.log.shard.db()?;
-        let mut taken = Vec::new();
-        let mut bytes = 0_usize;
-        let found = self.each(&db, range.from, |base, meta| {
-            bytes = bytes.saturating_add(meta.len as usize);
-            let full = bytes > range.max_bytes && (range.within || !taken.is_empty());
-            if base >= upto || full {
-                return Ok(false);
-            }
-            taken.push((base, *meta));
-            Ok(true)
-        });
-        let read = found.and_then(|()| {
+        self.steady(range.from, |db| {
+            let mut taken = Vec::new();
+            let mut bytes = 0_usize;
+            self.each(db, range.from, |base, meta| {
+                bytes = bytes.saturating_add(meta.len as usize);
+                let full = bytes > range.max_bytes && (range.within || !taken.is_empty());
+                if base >= upto || full {
+                    return Ok(false);
+                }
+                taken.push((base, *meta));
+                Ok(true)
+            })?;
             let taken = taken.iter();
             taken
-                .map(|(base, meta)| self.batch(&db, *base, meta))
+                .map(|(base, meta)| self.batch(db, *base, meta))
                 .collect()
-        });
-        self.settle(range.from, read)
+        })
     }
 
     /// See [`crate::store::LogStore::find_time`].
@@ -112,21 +110,19 @@ impl Reader {
         if from >= end {
             return self.log.shard.check().map(|()| None);
         }
-        let db = self.log.shard.db()?;
-        let mut first = None;
-        let found = self.each(&db, from, |base, meta| {
-            if base < end && meta.max_timestamp >= timestamp_ms {
-                first = Some((base, *meta));
-            }
-            Ok(base < end && first.is_none())
-        });
-        let read = found.and_then(|()| {
+        self.steady(start, |db| {
+            let mut first = None;
+            self.each(db, from, |base, meta| {
+                if base < end && meta.max_timestamp >= timestamp_ms {
+                    first = Some((base, *meta));
+                }
+                Ok(base < end && first.is_none())
+            })?;
             let first = first.as_ref();
             first
-                .map(|(base, meta)| self.batch(&db, *base, meta))
+                .map(|(base, meta)| self.batch(db, *base, meta))
                 .transpose()
-        });
-        self.settle(start, read)
+        })
     }
 
     /// See [`crate::store::LogStore::pieces`].
@@ -135,41 +131,62 @@ impl Reader {
         if from >= bounds.end {
             return Ok(Vec::new());
         }
-        let db = self.log.shard.db()?;
-        let mut pieces: Vec<Piece> = Vec::new();
-        let mut bytes = 0;
-        let found = self.each(&db, from, |base, meta| {
-            if base >= bounds.end {
-                return Ok(false);
-            }
-            let time = if meta.max_timestamp >= 0 {
-                meta.max_timestamp
-            } else {
-                meta.append_ms
-            };
-            let len = u64::from(meta.len);
-            match pieces.last_mut().filter(|last| last.bytes < STRETCH_BYTES) {
-                Some(last) => {
-                    last.last = meta.last;
-                    last.bytes += len;
-                    last.max_timestamp = last.max_timestamp.max(time);
+        self.steady(from, |db| {
+            let mut pieces: Vec<Piece> = Vec::new();
+            let mut bytes = 0;
+            self.each(db, from, |base, meta| {
+                if base >= bounds.end {
+                    return Ok(false);
                 }
-                None if bytes >= min_bytes => return Ok(false),
-                None => pieces.push(Piece {
-                    base: base.max(from),
-                    last: meta.last,
-                    bytes: len,
-                    max_timestamp: time,
-                }),
-            }
-            bytes += len;
-            Ok(true)
-        });
-        self.settle(from, found.map(|()| pieces))
+                let time = if meta.max_timestamp >= 0 {
+                    meta.max_timestamp
+                } else {
+                    meta.append_ms
+                };
+                let len = u64::from(meta.len);
+                match pieces.last_mut().filter(|last| last.bytes < STRETCH_BYTES) {
+                    Some(last) => {
+                        last.last = meta.last;
+                        last.bytes += len;
+                        last.max_timestamp = last.max_timestamp.max(time);
+                    }
+                    None if bytes >= min_bytes => return Ok(false),
+                    None => pieces.push(Piece {
+                        base: base.max(from),
+                        last: meta.last,
+                        bytes: len,
+                        max_timestamp: time,
+                    }),
+                }
+                bytes += len;
+                Ok(true)
+            })?;
+            Ok(pieces)
+        })
     }
 
-    /// Shows `take` the batches from the one that holds `from` on, until it has enough.
-    fn each(
+    /// Reads what `work` reads, again where batches were replaced meanwhile, so that it found some
+    /// of the old ones and some of the new.
+    pub(super) fn steady<T>(
+        &self,
+        from: i64,
+        work: impl Fn(&Db) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        loop {
+            let before = self.log.replaced();
+            let db = self.log.shard.db()?;
+            let done = work(&db);
+            let moved = before % 2 == 1 || self.log.replaced() != before;
+            if !(moved && matches!(done, Err(StoreError::Corrupt { .. }))) {
+                return self.settle(from, done);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Shows `take` the batches from the one that holds `from` on, until it has enough; the first
+    /// offset is the first that they answer for.
+    pub(super) fn each(
         &self,
         db: &Db,
         from: i64,
@@ -200,32 +217,34 @@ impl Reader {
         })
     }
 
-    fn batch(&self, db: &Db, base: i64, meta: &Meta) -> Result<StoredBatch, StoreError> {
+    /// The batch of an entry.
+    pub(super) fn batch(&self, db: &Db, base: i64, meta: &Meta) -> Result<StoredBatch, StoreError> {
         let damaged = || {
             let log = self.log.id;
             db.damaged(format!(
                 "log {log}: the bytes of the batch at offset {base}"
             ))
         };
-        let piece = |piece| {
-            let key = keys::piece_key(self.log.birth, base, piece);
-            db.get(&key)?.ok_or_else(damaged)
-        };
-        let bytes = if meta.len as usize <= PIECE_BYTES {
-            piece(0)?
+        let len = meta.len as usize;
+        let piece_key = |piece| keys::piece_key(self.log.birth, base, piece);
+        let bytes = if len <= PIECE_BYTES {
+            db.get(&piece_key(0))?.ok_or_else(damaged)?
         } else {
-            let mut bytes = BytesMut::with_capacity(meta.len as usize);
-            for number in 0..meta.pieces() {
-                bytes.extend_from_slice(&piece(number)?);
-            }
+            let mut bytes = BytesMut::with_capacity(len);
+            db.each(piece_key(0)..piece_key(u32::MAX), |_, piece| {
+                bytes.extend_from_slice(piece);
+                Ok(bytes.len() < len)
+            })?;
             bytes.freeze()
         };
-        if bytes.len() != meta.len as usize || crc32c::crc32c(&bytes) != meta.crc {
+        if bytes.len() != len || crc32c::crc32c(&bytes) != meta.crc {
             return Err(damaged());
         }
+        // An entry also answers for offsets before its batch that are gone.
+        let first = bytes.first_chunk::<8>().ok_or_else(damaged)?;
         Ok(StoredBatch {
+            base_offset: i64::from_be_bytes(*first),
             bytes,
-            base_offset: base,
             last_offset: meta.last,
             append_ms: meta.append_ms,
         })

@@ -256,6 +256,8 @@ struct Walk<'a> {
     entry: &'a Entry,
     /// Behind the last batch, and the bytes up to there; `None` before the first.
     next: Option<(i64, u64)>,
+    /// Bytes of the batches from the start on, as they are now.
+    bytes: u64,
 }
 
 /// Checks that the batches of each log lie one behind the other from its start to its end.
@@ -266,6 +268,7 @@ fn check_batches(db: &Db, found: &mut Found) -> Result<(), StoreError> {
             log: *log,
             entry,
             next: None,
+            bytes: 0,
         };
         walks.insert(entry.birth, walk);
     }
@@ -289,8 +292,11 @@ fn check_batches(db: &Db, found: &mut Found) -> Result<(), StoreError> {
             Ok(true)
         },
     )?;
-    for walk in walks.values() {
-        walk.finish(db)?;
+    let gone = walks.values().map(|walk| Ok((walk.log, walk.finish(db)?)));
+    for (log, gone) in gone.collect::<Result<Vec<_>, StoreError>>()? {
+        if let Some(entry) = found.table.get_mut(&log) {
+            entry.gone = gone;
+        }
     }
     found.trimmed = trimmed;
     Ok(())
@@ -298,8 +304,8 @@ fn check_batches(db: &Db, found: &mut Found) -> Result<(), StoreError> {
 
 impl Walk<'_> {
     fn step(&mut self, db: &Db, base: i64, meta: &Meta) -> Result<(), StoreError> {
-        if let Some((next, before)) = self.next
-            && (next, before) != (base, meta.before)
+        if let Some((next, _)) = self.next
+            && next != base
         {
             return Err(self.damaged(db, next));
         }
@@ -310,12 +316,16 @@ impl Walk<'_> {
         if miscounted || late {
             return Err(self.damaged(db, bounds.start));
         }
+        if meta.last >= bounds.start {
+            self.bytes = self.bytes.saturating_add(u64::from(meta.len));
+        }
         let behind = meta.before.saturating_add(u64::from(meta.len));
         self.next = Some((meta.last.saturating_add(1), behind));
         Ok(())
     }
 
-    fn finish(&self, db: &Db) -> Result<(), StoreError> {
+    /// Bytes that compaction took away.
+    fn finish(&self, db: &Db) -> Result<i64, StoreError> {
         let bounds = self.entry.bounds;
         let whole = match self.next {
             Some((next, bytes)) => next == bounds.end && bytes == self.entry.total,
@@ -323,7 +333,10 @@ impl Walk<'_> {
             None => bounds.start == bounds.end && self.entry.before == self.entry.total,
         };
         if whole {
-            return Ok(());
+            let appended = self.entry.total.saturating_sub(self.entry.before);
+            return Ok(appended
+                .cast_signed()
+                .saturating_sub(self.bytes.cast_signed()));
         }
         Err(self.damaged(db, self.next.map_or(bounds.start, |(next, _)| next)))
     }

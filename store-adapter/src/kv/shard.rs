@@ -1,6 +1,7 @@
 //! What the writer of a shard shares with everybody else: the queue, and what is published.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -68,6 +69,8 @@ pub(super) struct Log {
     /// Start and durable end.
     pub(super) bounds: watch::Sender<Bounds>,
     size: Mutex<Size>,
+    /// How often batches of it were replaced, twice; odd while they are.
+    replaced: AtomicU64,
 }
 
 impl Log {
@@ -80,7 +83,18 @@ impl Log {
             shard: Arc::clone(shard),
             bounds: watch::Sender::new(entry.bounds),
             size: Mutex::new(size(entry)),
+            replaced: AtomicU64::new(0),
         })
+    }
+
+    /// Changes whenever batches of it begin to be replaced, and again when they are; odd between.
+    pub(super) fn replaced(&self) -> u64 {
+        self.replaced.load(Ordering::SeqCst)
+    }
+
+    /// Batches of it begin, or end, to be replaced.
+    pub(super) fn replaces(&self) {
+        self.replaced.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Shows what is durable.
@@ -111,7 +125,10 @@ impl Log {
 
 fn size(entry: &Entry) -> Size {
     Size {
-        bytes: entry.total.saturating_sub(entry.before),
+        bytes: entry
+            .total
+            .saturating_sub(entry.before)
+            .saturating_add_signed(entry.gone.saturating_neg()),
         from: entry.bounds.start,
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use uuid::Uuid;
 
 use super::db::Changes;
@@ -26,8 +27,36 @@ pub(super) struct Entry {
     pub(super) last_epoch: Option<LeaderEpoch>,
     /// Bytes of the batches before its start, from its creation on.
     pub(super) before: u64,
-    /// Bytes of all its batches, from its creation on.
+    /// Bytes of all its batches, from its creation on; as they were appended.
     pub(super) total: u64,
+    /// Bytes that compaction took away of those from its start on. Not written: an opening counts.
+    pub(super) gone: i64,
+}
+
+/// Batches of a log that take the place of others.
+#[derive(Debug)]
+pub(crate) struct Replace {
+    /// The log.
+    pub(super) log: LogId,
+    /// The epoch that must hold it.
+    pub(super) epoch: LeaderEpoch,
+    /// The number of its creation.
+    pub(super) birth: u64,
+    /// What [`super::shard::Log::replaced`] was when they were read.
+    pub(super) seen: u64,
+    /// Last offset of the first batch that was read.
+    pub(super) first_last: i64,
+    /// First offset and bytes of those that go.
+    pub(super) gone: Vec<(i64, u32)>,
+    /// First offset that they answer for, what is kept of them, and the bytes of those that come.
+    pub(super) put: Vec<(i64, Meta, Bytes)>,
+}
+
+impl Replace {
+    /// Bytes of those that come.
+    pub(crate) fn bytes(&self) -> usize {
+        self.put.iter().map(|(_, _, bytes)| bytes.len()).sum()
+    }
 }
 
 /// The logs of a shard.
@@ -65,6 +94,7 @@ pub(super) struct Plan<'a> {
     /// Batches of this round by log, in order: birth, base and what is kept of them.
     appended: BTreeMap<LogId, Vec<(i64, Meta)>>,
     deleted: Vec<u64>,
+    replaced: Option<LogId>,
     changes: Changes,
     pending: Vec<Pending>,
 }
@@ -76,6 +106,8 @@ pub(super) struct Round {
     pub(super) changed: Changed,
     /// Births of logs that are deleted.
     pub(super) deleted: Vec<u64>,
+    /// The log of which batches are replaced.
+    pub(super) replaced: Option<LogId>,
     /// What becomes of the tree.
     pub(super) changes: Changes,
     /// Whom to tell.
@@ -88,6 +120,9 @@ pub(super) struct Round {
 pub(super) trait Floor {
     /// Its base and what is kept of it.
     fn floor(&self, birth: u64, offset: i64) -> Result<Option<(i64, Meta)>, StoreError>;
+
+    /// Bytes of the batches whose entries begin in `from..upto`.
+    fn bytes(&self, birth: u64, from: i64, upto: i64) -> Result<u64, StoreError>;
 }
 
 impl<'a> Plan<'a> {
@@ -100,6 +135,7 @@ impl<'a> Plan<'a> {
             changed: Changed::new(),
             appended: BTreeMap::new(),
             deleted: Vec::new(),
+            replaced: None,
             changes: Changes::default(),
             pending: Vec::new(),
         }
@@ -136,6 +172,10 @@ impl<'a> Plan<'a> {
                 Ok(()) => self.pending.push(Pending::Acquired(log, reply)),
                 Err(error) => answer(reply, Err(error)),
             },
+            Command::Replace(replace, reply) => match self.replace(&replace) {
+                Ok(()) => self.pending.push(Pending::Done(reply)),
+                Err(error) => answer(reply, Err(error)),
+            },
             Command::Close(reply) | Command::Roll(reply) => answer(reply, Ok(())),
         }
         Ok(())
@@ -153,6 +193,7 @@ impl<'a> Plan<'a> {
             last_epoch: None,
             before: 0,
             total: 0,
+            gone: 0,
         };
         self.next_birth += 1;
         self.changed.insert(log, Some(entry));
@@ -216,14 +257,18 @@ impl<'a> Plan<'a> {
                         }
                         self.floor(log, birth, offset, floor)
                     };
-                    trimmed(entry, *epoch, *start, found)?
+                    let known = self.table.get(&log);
+                    let known = known.filter(|known| known.birth == entry.birth);
+                    let bytes = |birth, from, upto| floor.bytes(birth, from, upto);
+                    let stored = (known.map_or(0, |known| known.bounds.end), bytes);
+                    trimmed(entry, *epoch, *start, found, stored)?
                 }
             };
             staged.insert(log, entry);
         }
         for (op, (log, base, meta)) in ops.iter().filter_map(append_of).zip(metas) {
             let birth = staged.get(&log).map_or(0, |entry| entry.birth);
-            self.write(birth, base, &meta, op);
+            self.write(birth, base, &meta, &op.batch.to_bytes());
             self.appended.entry(log).or_default().push((base, meta));
         }
         let staged = staged.into_iter().map(|(log, entry)| (log, Some(entry)));
@@ -248,11 +293,40 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn write(&mut self, birth: u64, base: i64, meta: &Meta, append: &Append) {
+    /// Takes replaced batches in, or refuses that and changes nothing.
+    fn replace(&mut self, replace: &Replace) -> Result<(), StoreError> {
+        let entry = self.get(replace.log).cloned();
+        let mut entry = entry.ok_or(StoreError::NotFound)?;
+        check_epoch(&entry, replace.epoch)?;
+        let Bounds { start, end } = entry.bounds;
+        if entry.birth != replace.birth {
+            return Err(StoreError::NotFound);
+        }
+        if replace.first_last < start {
+            // What lies before the start may be removed already.
+            return Err(StoreError::OutOfRange { start, end });
+        }
+        for (base, len) in &replace.gone {
+            entry.gone = entry.gone.saturating_add(i64::from(*len));
+            self.changes.remove(keys::batch_key(entry.birth, *base));
+            for piece in 0..keys::pieces(*len) {
+                let key = keys::piece_key(entry.birth, *base, piece);
+                self.changes.remove(key);
+            }
+        }
+        for (base, meta, bytes) in &replace.put {
+            entry.gone = entry.gone.saturating_sub(i64::from(meta.len));
+            self.write(entry.birth, *base, meta, bytes);
+        }
+        self.replaced = Some(replace.log);
+        self.changed.insert(replace.log, Some(entry));
+        Ok(())
+    }
+
+    fn write(&mut self, birth: u64, base: i64, meta: &Meta, bytes: &[u8]) {
         let key = keys::batch_key(birth, base);
         let value = meta.encode(&key);
         self.changes.put(key, value);
-        let bytes = append.batch.to_bytes();
         for (piece, bytes) in (0..).zip(bytes.chunks(PIECE_BYTES)) {
             self.changes
                 .put(keys::piece_key(birth, base, piece), bytes.to_vec());
@@ -278,6 +352,7 @@ impl<'a> Plan<'a> {
         Round {
             changed: self.changed,
             deleted: self.deleted,
+            replaced: self.replaced,
             changes: self.changes,
             pending: self.pending,
             next_birth: self.next_birth,
@@ -331,11 +406,13 @@ fn appended(mut entry: Entry, append: &Append, max: usize) -> Result<(Entry, Met
     Ok((entry, meta))
 }
 
+/// `stored_end`: batches from there on are not in the store yet; `bytes`: [`Floor::bytes`].
 fn trimmed(
     mut entry: Entry,
     epoch: LeaderEpoch,
     start: i64,
     floor: impl Fn(u64, i64) -> Result<Option<(i64, Meta)>, StoreError>,
+    (stored_end, bytes): (i64, impl Fn(u64, i64, i64) -> Result<u64, StoreError>),
 ) -> Result<Entry, StoreError> {
     check_epoch(&entry, epoch)?;
     let bounds = entry.bounds;
@@ -346,89 +423,32 @@ fn trimmed(
         });
     }
     if start > bounds.start {
-        entry.before = if start == bounds.end {
-            entry.total
+        let found = if start == bounds.end {
+            None
         } else {
-            let found = floor(entry.birth, start)?;
-            found.map_or(entry.before, |(_, meta)| meta.before)
+            floor(entry.birth, start)?
         };
+        let before = match found {
+            Some((_, meta)) => meta.before,
+            None if start == bounds.end => entry.total,
+            None => entry.before,
+        };
+        if start >= stored_end {
+            // Compaction was there only where it is trimmed now.
+            entry.gone = 0;
+        } else if entry.gone != 0 {
+            let first = floor(entry.birth, bounds.start)?;
+            let first = first.map_or(bounds.start, |(base, _)| base);
+            let upto = found.map_or(start, |(base, _)| base);
+            let left = bytes(entry.birth, first, upto)?;
+            let appended = before.saturating_sub(entry.before);
+            entry.gone -= appended.cast_signed().saturating_sub(left.cast_signed());
+        }
+        entry.before = before;
         entry.bounds.start = start;
     }
     Ok(entry)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::conformance::batch_of;
-    use tokio::sync::oneshot;
-
-    struct Nothing;
-    impl Floor for Nothing {
-        fn floor(&self, _: u64, _: i64) -> Result<Option<(i64, Meta)>, StoreError> {
-            Ok(None)
-        }
-    }
-
-    const EPOCH: LeaderEpoch = LeaderEpoch(1);
-
-    fn log() -> LogId {
-        LogId {
-            topic: Uuid::from_u128(1),
-            partition: 0,
-        }
-    }
-
-    fn append(end: i64) -> Op {
-        Op::Append(Append {
-            log: log(),
-            epoch: EPOCH,
-            expect_end: end,
-            append_ms: 0,
-            batch: batch_of(2, 100, 0, 1).stamp(end, EPOCH),
-        })
-    }
-
-    fn trim(start: i64) -> Op {
-        Op::Trim {
-            log: log(),
-            epoch: EPOCH,
-            start,
-        }
-    }
-
-    #[test]
-    fn a_group_is_taken_whole_or_not_at_all() {
-        let table = Table::new();
-        let mut plan = Plan::new(&table, 1 << 20, 7);
-        plan.create(log(), "orders");
-        plan.acquire(log(), EPOCH).unwrap();
-        let wrong = plan.group(&[append(0), append(3)], &Nothing);
-        assert_eq!(wrong, Err(StoreError::EndMismatch { end: 2 }));
-        assert_eq!(plan.get(log()).unwrap().bounds, Bounds::default());
-        plan.group(&[append(0), append(2), trim(3), append(4)], &Nothing)
-            .unwrap();
-        let entry = plan.get(log()).unwrap();
-        assert_eq!(entry.bounds, Bounds { start: 3, end: 6 });
-        assert_eq!((entry.before, entry.total, entry.birth), (100, 300, 7));
-        plan.group(&[trim(6)], &Nothing).unwrap();
-        assert_eq!(plan.get(log()).unwrap().before, 300);
-        let round = plan.finish(1);
-        assert_eq!(round.next_birth, 8);
-        // Three batches of an entry and a piece each, the log, the round.
-        assert_eq!(round.changes.len(), 8);
-    }
-
-    #[test]
-    fn a_log_made_again_has_a_birth_of_its_own() {
-        let table = Table::new();
-        let mut plan = Plan::new(&table, 1 << 20, 1);
-        plan.create(log(), "orders");
-        plan.delete(log().topic);
-        assert_eq!(plan.get(log()), None);
-        plan.create(log(), "orders");
-        assert_eq!(plan.get(log()).unwrap().birth, 2);
-        let (reply, _outcome) = oneshot::channel();
-        Pending::Done(reply).fail(StoreError::NotFound);
-    }
-}
+mod tests;

@@ -35,7 +35,7 @@ const NAME_MAX: usize = 4096;
 /// The store of databases on one volume, which is a directory of this machine.
 #[derive(Debug)]
 pub struct KvStore {
-    env: Env,
+    pub(super) env: Env,
     config: KvConfig,
     owned: OwnedFiles,
     root: PathBuf,
@@ -89,7 +89,7 @@ impl KvStore {
         }
     }
 
-    fn log(&self, id: LogId) -> Result<Arc<Log>, StoreError> {
+    pub(super) fn log(&self, id: LogId) -> Result<Arc<Log>, StoreError> {
         self.registry.get(id).ok_or_else(|| {
             // A shard that is not open may have it.
             let shards = self.shards.read();
@@ -125,7 +125,7 @@ impl KvStore {
     }
 
     /// Has `read` done by a reading task.
-    async fn read_with<T: Send + 'static>(
+    pub(super) async fn read_with<T: Send + 'static>(
         &self,
         id: LogId,
         read: impl FnOnce(Reader) -> Result<T, StoreError> + Send + 'static,
@@ -139,7 +139,7 @@ impl KvStore {
     }
 
     /// Queues a command on `shard` and waits for its outcome.
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         shard: &Shard,
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> Result<T, StoreError> {
@@ -408,13 +408,12 @@ impl LogStore for KvStore {
         Some(self.open_log(id)?.size())
     }
 
-    fn settled(&self, _id: LogId) -> Option<i64> {
-        None
+    fn settled(&self, id: LogId) -> Option<i64> {
+        Some(self.open_log(id)?.bounds.borrow().end)
     }
 
-    fn rewrite(&self, _rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
-        let unsupported = StoreError::Unsupported("compaction");
-        Box::pin(std::future::ready(Err(unsupported)))
+    fn rewrite(&self, rewrite: Rewrite) -> StoreFuture<'_, Rewritten> {
+        Box::pin(self.sift(rewrite))
     }
 
     fn bounds(&self, id: LogId) -> Option<Bounds> {

@@ -152,6 +152,10 @@ impl Writer {
                 .or(broken.as_ref());
             match refused {
                 Some(error) => queued.command.refuse(error.clone()),
+                None if self.is_stale(&queued.command) => {
+                    let why = "the log was compacted meanwhile".to_owned();
+                    queued.command.refuse(StoreError::Unavailable(why));
+                }
                 None => broken = plan.add(queued, &*self.db).err(),
             }
         }
@@ -170,8 +174,21 @@ impl Writer {
         }
     }
 
+    /// Whether it replaces batches that are not there any more as they were read.
+    fn is_stale(&self, command: &Command) -> bool {
+        let Command::Replace(replace, _) = command else {
+            return false;
+        };
+        let log = self.logs.get(&replace.log);
+        log.is_none_or(|log| log.replaced() != replace.seen)
+    }
+
     async fn commit(&mut self, mut round: Round) {
         let written = !round.changed.is_empty();
+        let replaced = round.replaced.and_then(|id| self.logs.get(&id).cloned());
+        if let Some(log) = &replaced {
+            log.replaces();
+        }
         if written {
             let changes = std::mem::take(&mut round.changes);
             if let Err(error) = self.write(changes).await {
@@ -186,6 +203,9 @@ impl Writer {
             return;
         }
         self.publish(round);
+        if let Some(log) = replaced {
+            log.replaces();
+        }
     }
 
     async fn write(&mut self, changes: Changes) -> Result<(), StoreError> {

@@ -78,6 +78,7 @@ fn of_layouts() -> Vec<(u8, &'static str, &'static [Layout], OfLayout)> {
     const BOTH: &[Layout] = &[Layout::Journal, Layout::Kv];
     const KV: &[Layout] = &[Layout::Kv];
     points![
+        0 opening::memory_behind_many_batches BOTH,
         12 kills::killed_processes BOTH,
         14 damage::cuts_and_losses KV,
         15 damage::flips KV,

@@ -47,6 +47,24 @@ pub(crate) async fn a_thousand_logs(layout: Layout) {
     assert!(!full() || millis < 2000, "{millis} ms");
 }
 
+/// Memory is bounded whatever is in the store.
+pub(crate) async fn memory_behind_many_batches(layout: Layout) {
+    let dir = tempfile::tempdir().unwrap();
+    let mib = full_or(1024, 384);
+    let mut child = start("much", layout, dir.path(), mib);
+    let kib: u64 = child.line().unwrap().parse().unwrap();
+    println!(
+        "   {}: {} MiB resident behind {mib} MiB that were written and read",
+        layout.name(),
+        kib / 1024
+    );
+    let most = match layout {
+        Layout::Journal => 96,
+        Layout::Kv => 512,
+    };
+    assert!(kib < most << 10, "{kib} KiB");
+}
+
 /// 26: another process with a higher owner takes the shard, and the first one is fenced; with a
 /// lower one it is refused. A lock that nobody gives up is told as such.
 pub(crate) async fn a_second_process(layout: Layout) {

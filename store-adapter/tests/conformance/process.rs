@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use store_adapter::conformance::batch_of;
 use store_adapter::store::{Commit, LogStore, Op, StoreError};
 
 use crate::counts;
@@ -90,6 +91,7 @@ pub(crate) fn run_child() -> bool {
             }
             "grow" => grow(layout, dir, number).await,
             "many" => many(layout, dir, number).await,
+            "much" => much(layout, dir, number).await,
             "open" => say(&opened(layout, dir, number).await),
             "judge" => say(&judge(layout, dir).await),
             other => panic!("{other}"),
@@ -188,11 +190,39 @@ async fn many(layout: Layout, dir: &Path, instance: u64) {
     let took = clock.monotonic().saturating_sub(began);
     let logs = store.list().await.unwrap().len();
     let handles = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let kib = resident_kib();
+    say(&format!("{logs} {} {handles} {kib}", took.as_millis()));
+    stores::close(store).await;
+}
+
+/// Writes and reads so many MiB, and says how much memory is in use then.
+async fn much(layout: Layout, dir: &Path, mib: u64) {
+    let store = stores::open(layout, dir, 1).await;
+    stores::add(&store, 0).await;
+    let batch = batch_of(1, 64 << 10, 0, 3);
+    let mib = i64::try_from(mib).unwrap();
+    for base in (0..mib).map(|mib| mib * 16) {
+        let commits = (base..base + 16).map(|base| {
+            let op = stores::sized(0, base, &batch);
+            store.submit(vec![op])
+        });
+        stores::done(commits.collect()).await;
+    }
+    let mut next = 0;
+    while next < mib * 16 {
+        let read = store.read(stores::log(0), next, 1 << 20, i64::MAX).await;
+        next = read.unwrap().last().unwrap().last_offset + 1;
+    }
+    say(&resident_kib());
+    stores::close(store).await;
+}
+
+/// Memory of this process that is in use.
+fn resident_kib() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = resident.unwrap().trim().trim_end_matches(" kB").trim();
-    say(&format!("{logs} {} {handles} {kib}", took.as_millis()));
-    stores::close(store).await;
+    kib.to_owned()
 }
 
 /// Opens the shard and says whether that went.

@@ -18,22 +18,38 @@ use crate::support::{EPOCH, files, log, open, read_all, store_on, submit_sized};
 /// Holds reads of some journal files back, once it is armed.
 #[derive(Debug)]
 struct HoldReads {
-    /// How the names of the files end.
-    of: &'static str,
+    /// How the names of the files end; closed, a semaphore lets its reads go on.
+    of: Vec<(&'static str, Arc<Semaphore>)>,
     armed: AtomicBool,
     waits: Notify,
-    /// Closed, it lets all go on.
-    go_on: Arc<Semaphore>,
+}
+
+impl HoldReads {
+    fn new(of: &[&'static str]) -> Arc<Self> {
+        let of = of.iter().map(|of| (*of, Arc::new(Semaphore::new(0))));
+        Arc::new(Self {
+            of: of.collect(),
+            armed: AtomicBool::new(false),
+            waits: Notify::new(),
+        })
+    }
+
+    /// Lets the reads of the files go on that were named first, second, …
+    fn release(&self, number: usize) {
+        self.of[number].1.close();
+    }
 }
 
 impl StepHook for HoldReads {
     fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
-        let held = step.op == StepOp::ReadAt && step.path.as_str().ends_with(self.of);
-        if !held || !self.armed.load(Ordering::SeqCst) {
+        let path = step.path.as_str();
+        let held = self.of.iter().find(|(of, _)| path.ends_with(of));
+        let armed = step.op == StepOp::ReadAt && self.armed.load(Ordering::SeqCst);
+        let Some((_, go_on)) = held.filter(|(_, go_on)| armed && !go_on.is_closed()) else {
             return Box::pin(std::future::ready(StepOutcome::Proceed));
-        }
+        };
         self.waits.notify_one();
-        let go_on = Arc::clone(&self.go_on);
+        let go_on = Arc::clone(go_on);
         Box::pin(async move {
             drop(go_on.acquire().await);
             StepOutcome::Proceed
@@ -44,14 +60,9 @@ impl StepHook for HoldReads {
 /// A store of which reads will be held, and what was sent to it.
 async fn held(
     volume: &MemoryVolume,
-    of: &'static str,
+    of: &[&'static str],
 ) -> (Arc<HoldReads>, Arc<JournalStore>, [Vec<StoredBatch>; 2]) {
-    let hook = Arc::new(HoldReads {
-        of,
-        armed: AtomicBool::new(false),
-        waits: Notify::new(),
-        go_on: Arc::new(Semaphore::new(0)),
-    });
+    let hook = HoldReads::new(of);
     let mount = volume.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
     let store = Arc::new(store_on(&mount, &Arc::new(MemoryIndex::new())));
     fill(&store).await;
@@ -71,7 +82,7 @@ fn sifting(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_ends_does_not_wait_for_its_sieves() {
     let volume = MemoryVolume::new();
-    let (hook, store, _) = held(&volume, ".log").await;
+    let (hook, store, _) = held(&volume, &[".log"]).await;
     let sifted = sifting(&store, every(4, EPOCH, true));
     hook.waits.notified().await;
     let taker = store_on(&volume, &Arc::new(MemoryIndex::new()));
@@ -87,7 +98,7 @@ async fn a_shard_that_ends_does_not_wait_for_its_sieves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_log_that_is_lost_does_not_stop_the_others() {
     let volume = MemoryVolume::new();
-    let (hook, store, sent) = held(&volume, ".log").await;
+    let (hook, store, sent) = held(&volume, &[".log"]).await;
     let lost = sifting(&store, every(4, EPOCH, false));
     let other = Rewrite {
         log: log(1),
@@ -96,7 +107,7 @@ async fn one_log_that_is_lost_does_not_stop_the_others() {
     let other = sifting(&store, other);
     hook.waits.notified().await;
     store.acquire(log(0), LeaderEpoch(2)).await.unwrap();
-    hook.go_on.close();
+    hook.release(0);
     assert_eq!(lost.await.unwrap(), Err(StoreError::Fenced));
     let done = other.await.unwrap().unwrap();
     assert_eq!(Some(done.upto), store.settled(log(1)));
@@ -110,7 +121,7 @@ async fn one_log_that_is_lost_does_not_stop_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_nobody_needs_any_more_stops_nobody() {
     let volume = MemoryVolume::new();
-    let (hook, store, _) = held(&volume, "-1.log").await;
+    let (hook, store, _) = held(&volume, &["-1.log"]).await;
     let sifted = sifting(&store, every(4, EPOCH, true));
     hook.waits.notified().await;
     let start = 30;
@@ -129,12 +140,57 @@ async fn a_file_that_nobody_needs_any_more_stops_nobody() {
     while !gone(files(&volume).await) {
         tokio::task::yield_now().await;
     }
-    hook.go_on.close();
+    hook.release(0);
     let done = sifted.await.unwrap().unwrap();
     assert_eq!(done.upto, BATCHES - 1);
     let left = read_all(&store, 0).await.unwrap();
     let full = left.iter().filter(|batch| !is_empty(batch));
     let full: Vec<i64> = full.map(|batch| batch.base_offset).collect();
     assert_eq!(full, [32, 36, 40, 43]);
+    store.close().await.unwrap();
+}
+
+/// As many files are sifted as a shard has: what others give up meanwhile does not wait for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn space_is_given_back_between_two_files_that_are_sifted() {
+    let volume = MemoryVolume::new();
+    let (hook, store, sent) = held(&volume, &["-1.log", "-3.log"]).await;
+    let sifted = sifting(
+        &store,
+        Rewrite {
+            log: log(1),
+            ..every(4, EPOCH, true)
+        },
+    );
+    // The first file is done with, and holds all of the large log.
+    hook.waits.notified().await;
+    let bytes = |found: Vec<(VolumePath, Vec<u8>)>| {
+        let first = |(path, _): &&(VolumePath, _)| path.as_str().ends_with("-0.log");
+        found.iter().find(first).map_or(0, |(_, bytes)| bytes.len())
+    };
+    assert!(bytes(files(&volume).await) > 250_000);
+    // Where the last file begins.
+    let start = 39;
+    let trim = Op::Trim {
+        log: log(0),
+        epoch: EPOCH,
+        start,
+    };
+    store.submit(vec![trim]).await.unwrap();
+    hook.release(0);
+    let given = async {
+        while bytes(files(&volume).await) > 50_000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let given = tokio::time::timeout(Duration::from_mins(2), given).await;
+    given.expect("it waits for all that is sifted");
+    assert!(!sifted.is_finished());
+    hook.release(1);
+    let done = sifted.await.unwrap().unwrap();
+    assert_eq!(done.upto, BATCHES - 1);
+    let left = both(&store).await;
+    assert_eq!(left[0], sent[0][usize::try_from(start).unwrap()..]);
+    assert!(left[1].len() < sent[1].len(), "{}", left[1].len());
     store.close().await.unwrap();
 }

@@ -12,6 +12,7 @@ use store_adapter::store::{LogStore, Op, StoreError, StoredBatch};
 use store_adapter::volume::VolumePath;
 use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOp, StepOutcome};
 
+use crate::checkpoint::{checkpoints, newest};
 use crate::sift::{BATCHES, every};
 use crate::support::{
     EPOCH, SHARD, add, config, files, io, log, open, read_all, store_on, submit_sized, tree,
@@ -153,9 +154,9 @@ async fn a_log_younger_than_a_damaged_header_is_found_again() {
     }
     let sent = read_all(&store, 0).await.unwrap();
     let mut damaged = files(&volume).await;
-    let newest = logs(&damaged);
-    assert_eq!(newest.len(), 1);
-    damaged[newest[0]].1[20] ^= 1;
+    let only = logs(&damaged);
+    assert_eq!(only.len(), 1);
+    damaged[only[0]].1[20] ^= 1;
     let volume = tree(&damaged).await;
     let store = store_on(&volume, &copy_of(&index));
     assert_eq!(open(&store, 2).await.unwrap().damaged, []);
@@ -168,14 +169,8 @@ async fn a_log_younger_than_a_damaged_header_is_found_again() {
     assert_eq!(read_all(&taker, 0).await.unwrap(), sent);
 }
 
-/// Length of the frame at `at`.
-fn frame_len(file: &[u8], at: usize) -> usize {
-    let len = file[at + 4..at + 8].try_into().unwrap();
-    usize::try_from(u32::from_be_bytes(len)).unwrap()
-}
-
-/// The files before the newest one were written anew, so the catalogue is in its checkpoint alone,
-/// and in the local index.
+/// The files before the newest one were written anew, so the catalogue is in its two checkpoints
+/// alone, and in the local index.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_index_stands_for_a_damaged_checkpoint() {
     let volume = MemoryVolume::new();
@@ -187,14 +182,9 @@ async fn the_index_stands_for_a_damaged_checkpoint() {
         submit_sized(&store, 0, end, 1, 20_000).await.unwrap();
     }
     let found = files(&volume).await;
-    let number = |at: &usize| {
-        let name = found[*at].0.file_name().strip_suffix(".log").unwrap();
-        let (_, seq) = name.rsplit_once('-').unwrap();
-        seq.parse::<u64>().unwrap()
-    };
-    let newest = logs(&found).into_iter().max_by_key(number).unwrap();
+    let (newest, seq) = newest(&found);
     // The checkpoint of that file: its number stands behind the epoch.
-    let seq = number(&newest).to_be_bytes();
+    let seq = seq.to_be_bytes();
     while index
         .scan(b"k")
         .unwrap()
@@ -208,13 +198,15 @@ async fn the_index_stands_for_a_damaged_checkpoint() {
         read_all(&store, 0).await.unwrap(),
         read_all(&store, 1).await.unwrap(),
     ];
-    let file = &found[newest].1;
-    let commit = 64 + frame_len(file, 64);
-    let round = 64..commit + frame_len(file, commit);
-    assert!(round.len() > 200, "{round:?}");
-    for at in round {
+    let [first, second] = checkpoints(&found[newest].1);
+    assert!(
+        first.len() > 200 && first.len() == second.len(),
+        "{first:?}"
+    );
+    for (at, other) in first.zip(second) {
         let mut damaged = found.clone();
         damaged[newest].1[at] ^= 1;
+        damaged[newest].1[other] ^= 1;
         let path = damaged[newest].0.to_string();
         let volume = tree(&damaged).await;
         let counters = Arc::new(JournalCounters::default());

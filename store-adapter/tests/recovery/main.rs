@@ -8,6 +8,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod checkpoint;
 mod corpus;
 mod failing;
 mod faults;

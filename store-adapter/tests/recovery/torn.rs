@@ -248,11 +248,14 @@ async fn a_damaged_header_of_the_newest_file_is_known_otherwise() {
 async fn a_used_file_without_header_and_checkpoint_is_refused_and_not_touched() {
     let (written, _) = written().await;
     let at = journal(&written);
+    let checkpoints = crate::checkpoint::checkpoints(&written[at].1);
     for byte in [3, 17, 30] {
         let mut damaged = written.clone();
         damaged[at].1[byte] ^= 0xff;
-        // In the first frame of the checkpoint.
-        damaged[at].1[64 + byte] ^= 0xff;
+        // In the first frames of the checkpoints.
+        for checkpoint in &checkpoints {
+            damaged[at].1[checkpoint.start + byte] ^= 0xff;
+        }
         let volume = tree(&damaged).await;
         let refused = open(&store_on(&volume, &empty()), 2).await;
         let Err(StoreError::Corrupt { path, why }) = refused else {

@@ -16,6 +16,7 @@ pub use plan::{CompactionRules, Look, Plan, Planner, WHOLE};
 pub use scan::Scan;
 pub use survivors::{Aborted, LastWritten, NewestOffsets, Survivors, last_written};
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ pub struct Compacted {
 struct Judged {
     scan: Scan,
     rewrite: Rewrite,
-    /// Bytes of memory for its keys and markers.
+    /// Bytes of memory for what is known of it.
     bytes: usize,
 }
 
@@ -140,7 +141,7 @@ impl Partition {
             return Ok(None);
         };
         let (survivors, scan, bytes) = self.look_for_survivors(&pass, plan.upto).await?;
-        self.forget_aborted(&scan);
+        self.forget_aborted(&survivors.needless_markers);
         // From here on the log alone does not tell everything any more.
         self.write_snapshot()
             .await
@@ -272,18 +273,19 @@ impl Partition {
         let survivors = Survivors {
             newest: std::mem::take(&mut scan.newest),
             aborted,
-            needless_markers: scan.needless_markers.clone(),
+            needless_markers: std::mem::take(&mut scan.needless_markers),
             producers,
             now_ms: self.deps.env.clock.wall_ms(),
             delete_retention_ms: pass.rules.delete_retention_ms,
         };
+        let bytes = bytes.saturating_add(survivors.known_bytes());
         Ok((survivors, scan, bytes))
     }
 
     /// Forgets aborted transactions of which nothing is left.
-    fn forget_aborted(&self, scan: &Scan) {
+    fn forget_aborted(&self, needless_markers: &BTreeSet<i64>) {
         let mut state = self.state.lock();
-        if state.producers.forget_aborted(&scan.needless_markers) > 0 {
+        if state.producers.forget_aborted(needless_markers) > 0 {
             state.aborted_forgotten += 1;
         }
     }

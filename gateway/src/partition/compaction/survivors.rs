@@ -12,6 +12,7 @@
 //!   a broker knows of the producer when it has nothing but the log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use coordinator::machine::producer::{AbortedTxn, BatchMetadata, ProducerStates};
@@ -25,6 +26,8 @@ use store_adapter::store::{Left, Sieve, StoredBatch};
 
 /// Memory of a key beside its bytes, about.
 const KEY_OVERHEAD: usize = 64;
+/// Memory of a transaction or a producer that is known, about.
+const KNOWN_BYTES: usize = 48;
 
 /// The newest offset of every key that was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,7 +59,7 @@ impl NewestOffsets {
 
 /// The transactions that were aborted, by producer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Aborted(BTreeMap<(ProducerId, i64), i64>);
+pub struct Aborted(Arc<BTreeMap<(ProducerId, i64), i64>>);
 
 impl Aborted {
     /// Of a list.
@@ -64,7 +67,7 @@ impl Aborted {
         let keyed = aborted
             .iter()
             .map(|txn| ((txn.producer_id, txn.last_offset), txn.first_offset));
-        Self(keyed.collect())
+        Self(Arc::new(keyed.collect()))
     }
 
     /// Whether a batch is of an aborted transaction.
@@ -126,6 +129,11 @@ impl Sieve for Survivors {
 }
 
 impl Survivors {
+    /// Bytes of memory of what is known beside keys and markers, about.
+    pub fn known_bytes(&self) -> usize {
+        (self.aborted.0.len() + self.producers.len()) * KNOWN_BYTES
+    }
+
     /// What is left of a batch. One that can't be taken apart stays as it is.
     pub fn judge(&self, batch: &Bytes) -> Left {
         let Ok(header) = BatchHeader::read(batch) else {

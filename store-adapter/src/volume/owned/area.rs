@@ -175,31 +175,34 @@ pub(super) fn path_of(text: &str) -> VolumePath {
     text.split('/').fold(root, |dir, name| dir.join(name))
 }
 
-/// The name of the intent of an owner epoch to unlink `target`: that of its mark, with the epoch.
-/// It has the path inside.
-pub(super) fn intent_name(epoch: &str, target: &VolumePath) -> String {
-    format!("x-{epoch}-{}", unprefixed(&mark_name(target).name))
+/// What the names of everything about `target` end with. Another target has another one, so it
+/// says which target is meant, whatever is inside.
+pub(super) fn target_name(target: &VolumePath) -> String {
+    let mark = mark_name(target).name;
+    mark.strip_prefix("w-").unwrap_or(&mark).to_owned()
 }
 
-/// Reads the name of an intent.
-pub(super) fn intended_target(name: &str) -> Option<MarkedTarget> {
-    let (_epoch, rest) = name.strip_prefix("x-")?.split_once('-')?;
-    marked_target(&format!("w-{rest}"))
+/// The name of the intent of an owner epoch to unlink the target of this name. It has the path
+/// inside, for people.
+pub(super) fn intent_name(epoch: &str, target: &str) -> String {
+    format!("x-{epoch}-{target}")
 }
 
-/// The name of the record that condemns `target`: that of its mark. It has the path inside.
-pub(super) fn condemned_name(target: &VolumePath) -> String {
-    format!("c-{}", unprefixed(&mark_name(target).name))
+/// The target's name in that of an intent.
+pub(super) fn intended(name: &str) -> Option<&str> {
+    let (_epoch, target) = name.strip_prefix("x-")?.split_once('-')?;
+    Some(target)
 }
 
-/// Reads the name of a record that condemns.
-pub(super) fn condemned_target(name: &str) -> Option<MarkedTarget> {
-    let rest = name.strip_prefix("c-")?;
-    marked_target(&format!("w-{rest}"))
+/// The name of the record that condemns the target of this name. It has the path inside, for
+/// people.
+pub(super) fn condemned_name(target: &str) -> String {
+    format!("c-{target}")
 }
 
-fn unprefixed(mark: &str) -> &str {
-    mark.strip_prefix("w-").unwrap_or(mark)
+/// The target's name in that of a record that condemns.
+pub(super) fn condemned(name: &str) -> Option<&str> {
+    name.strip_prefix("c-")
 }
 
 /// FNV-1a, 128 bits.
@@ -286,23 +289,21 @@ mod tests {
         assert_eq!(marked_target(&long('a').name), Some(MarkedTarget::Inside));
         assert_eq!(marked_target("own-1"), None);
         let target = root.join("a-b").join("c.json");
-        let named = Some(MarkedTarget::Named(target.clone()));
-        let intent = intent_name("1.5", &target);
+        let name = target_name(&target);
+        assert_eq!(name, "a-b%2Fc.json");
+        let intent = intent_name("1.5", &name);
         assert_eq!(intent, "x-1.5-a-b%2Fc.json");
-        assert_eq!(intended_target(&intent), named);
-        assert_eq!(condemned_name(&target), "c-a-b%2Fc.json");
-        assert_eq!(condemned_target("c-a-b%2Fc.json"), named);
-        let long = root.join("d").join(&"g".repeat(240));
-        let intent = intent_name("4294967295.18446744073709551615", &long);
+        assert_eq!(intended(&intent), Some(&*name));
+        assert_eq!(condemned_name(&name), "c-a-b%2Fc.json");
+        assert_eq!(condemned("c-a-b%2Fc.json"), Some(&*name));
+        let name = target_name(&root.join("d").join(&"g".repeat(240)));
+        let intent = intent_name("4294967295.18446744073709551615", &name);
         assert!(intent.len() <= 255, "{}", intent.len());
-        assert_eq!(intended_target(&intent), Some(MarkedTarget::Inside));
-        assert_eq!(
-            condemned_target(&condemned_name(&long)),
-            Some(MarkedTarget::Inside)
-        );
+        assert_eq!(intended(&intent), Some(&*name));
+        assert_eq!(condemned(&condemned_name(&name)), Some(&*name));
         for name in ["w-a", "x-1", "t-1.5-0a", "current.json"] {
-            assert_eq!(intended_target(name), None, "{name}");
-            assert_eq!(condemned_target(name), None, "{name}");
+            assert_eq!(intended(name), None, "{name}");
+            assert_eq!(condemned(name), None, "{name}");
         }
     }
 

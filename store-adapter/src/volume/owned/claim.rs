@@ -28,8 +28,8 @@ pub struct Claim {
     owner: PresentOwner,
     /// Targets whose mark is durable.
     pub(super) marked: Mutex<BTreeSet<VolumePath>>,
-    /// Targets that are not used any more: see [`Claim::is_condemned`].
-    pub(super) condemned: Mutex<BTreeSet<VolumePath>>,
+    /// Names of targets that are not used any more: see [`Claim::is_condemned`].
+    pub(super) condemned: Mutex<BTreeSet<String>>,
     /// Targets that are to be condemned before they are looked at.
     pub(super) doubtful: Mutex<BTreeSet<VolumePath>>,
     /// Tickets whose rename or unlinking failed. A file server may yet execute such a rename, so
@@ -313,8 +313,9 @@ impl Claim {
                         .read(&dir.join(&entry.name), MARK_LEN_MAX)
                         .await;
                     let path = path.map_err(OwnedError::NotApplied)?;
-                    match std::str::from_utf8(&path) {
-                        Ok(path) if !path.is_empty() => path_of(path),
+                    let target = std::str::from_utf8(&path).map(path_of);
+                    match target {
+                        Ok(target) if mark_name(&target).name == entry.name => target,
                         _ => continue,
                     }
                 }

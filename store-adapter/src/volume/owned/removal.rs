@@ -10,13 +10,13 @@
 //! *condemned* for ever, by the owned file `c-<target>`: nobody writes or reads it any more, for
 //! somebody may yet unlink it. Its owner goes on under another name, and so does everybody after
 //! it, because nobody unlinks `c-<target>`.
+//!
+//! What counts of both files is that they are there, and their names: what is inside is for people,
+//! and takes and gives nothing when it is damaged.
 
 use bytes::Bytes;
 
-use super::area::{
-    MarkedTarget, condemned_name, condemned_target, intended_target, intent_name, mark_name,
-    path_of,
-};
+use super::area::{condemned, condemned_name, intended, intent_name, mark_name, target_name};
 use super::claim::MARK_LEN_MAX;
 use super::{Claim, OwnedError, remove_if_there};
 use crate::fault::{Fault, planted};
@@ -33,7 +33,7 @@ impl Claim {
             self.condemn(target).await?;
         }
         let condemned = self.condemned.lock();
-        Ok(!condemned.is_empty() && condemned.contains(target))
+        Ok(!condemned.is_empty() && condemned.contains(&target_name(target)))
     }
 
     /// Unlinks `target` and its mark: it was never written then. What it says must not matter any
@@ -45,7 +45,7 @@ impl Claim {
     /// unlinked. `MaybeApplied`: ask [`Claim::is_condemned`] before the target is used.
     pub async fn remove(&self, target: &VolumePath) -> Result<(), OwnedError> {
         let epoch = self.area().epoch_text(self.epoch());
-        let name = intent_name(&epoch, target);
+        let name = intent_name(&epoch, &target_name(target));
         let intent = self.area().dir().join(&name);
         if !planted(Fault::RemovalNotAnnounced) {
             match self.put(&intent, text_of(target)).await {
@@ -77,56 +77,39 @@ impl Claim {
     }
 
     async fn condemn(&self, target: &VolumePath) -> Result<(), OwnedError> {
-        let record = self.area().dir().join(&condemned_name(target));
-        self.put(&record, text_of(target)).await?;
-        self.condemned.lock().insert(target.clone());
+        self.record(&target_name(target), text_of(target)).await?;
         self.doubtful.lock().remove(target);
+        Ok(())
+    }
+
+    async fn record(&self, target: &str, inside: Bytes) -> Result<(), OwnedError> {
+        let record = self.area().dir().join(&condemned_name(target));
+        self.put(&record, inside).await?;
+        self.condemned.lock().insert(target.to_owned());
         Ok(())
     }
 
     /// Takes note of what is announced and condemned among an area's names, as they are behind the
     /// second sweep.
     pub(super) async fn note_condemned(&self, names: &[DirEntry]) -> Result<(), OwnedError> {
+        let condemned = names.iter().filter_map(|entry| condemned(&entry.name));
+        self.condemned.lock().extend(condemned.map(str::to_owned));
         for entry in names {
-            if let Some(target) = condemned_target(&entry.name)
-                && let Some(target) = self.resolve(&entry.name, target).await?
-            {
-                self.condemned.lock().insert(target);
+            let Some(target) = intended(&entry.name) else {
+                continue;
+            };
+            if self.condemned.lock().contains(target) {
+                continue;
             }
-        }
-        for entry in names {
-            if let Some(target) = intended_target(&entry.name)
-                && let Some(target) = self.resolve(&entry.name, target).await?
-                && !self.condemned.lock().contains(&target)
-            {
-                self.condemn(&target).await?;
+            let intent = self.area().dir().join(&entry.name);
+            match self.volume().read(&intent, MARK_LEN_MAX).await {
+                Ok(inside) => self.record(target, inside).await?,
+                // Who announced it had its answer.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(OwnedError::NotApplied(error)),
             }
         }
         Ok(())
-    }
-
-    /// The target of an intent or a record; `None` where it is gone meanwhile.
-    async fn resolve(
-        &self,
-        name: &str,
-        target: MarkedTarget,
-    ) -> Result<Option<VolumePath>, OwnedError> {
-        let path = match target {
-            MarkedTarget::Named(target) => return Ok(Some(target)),
-            MarkedTarget::Inside => self.area().dir().join(name),
-        };
-        match self.volume().read(&path, MARK_LEN_MAX).await {
-            Ok(inside) => {
-                let damaged = || OwnedError::Damaged {
-                    path: path.to_string(),
-                    why: "it does not name a target".to_owned(),
-                };
-                let inside = std::str::from_utf8(&inside).map_err(|_| damaged())?;
-                Ok(Some(path_of(inside)))
-            }
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(OwnedError::NotApplied(error)),
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod conformance;
 mod owned;
 mod owned_crash;
+mod owned_harm;
 mod owned_model;
 mod owned_removal;
 mod owned_removal_model;
