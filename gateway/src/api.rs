@@ -90,6 +90,9 @@ pub enum CloseReason {
     /// A partition failed in a Produce with acks=0, which has no other way to say so.
     #[error("error in a request without acknowledgement: code {0}")]
     UnacknowledgedError(i16),
+    /// The connection ended while the request waited for those before it: it was not ordered.
+    #[error("the connection is over")]
+    Over,
     /// A defect of ours; the panic text is in the log.
     #[error("internal error")]
     Internal,
@@ -129,7 +132,8 @@ pub struct RequestContext {
 pub trait ApiService: Clone + Send + Sync + 'static {
     /// Orders the request; the first stage is the returned future. It must not wait for anything
     /// unbounded, because the next request of the connection is read only after it, and it is
-    /// never dropped half-way.
+    /// never dropped half-way. Its turn (`crate::turns`) may be long in coming: then it is not
+    /// ordered once the connection is over.
     fn call(
         &self,
         ctx: RequestContext,

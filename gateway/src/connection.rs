@@ -120,6 +120,10 @@ impl Shared {
 }
 
 fn closed(context: &ConnectionContext, shared: &Shared, reason: &CloseReason) {
+    if *reason == CloseReason::Over {
+        // Why it is over was said, or it went away.
+        return;
+    }
     shared.metrics.connections_aborted.inc();
     let peer = tracing::field::debug(context.peer);
     if *reason == CloseReason::Internal {

@@ -265,7 +265,7 @@ fn open(
         peer: Some(peer),
         listener,
         software: OnceLock::new(),
-        turns: Turns::default(),
+        turns: Turns::of(admitted.activity.ending()),
     });
     let (reader, writer) = connection::tasks(
         stream,

@@ -94,6 +94,11 @@ impl Activity {
         }
     }
 
+    /// Cancelled when the connection is over.
+    pub fn ending(&self) -> CancellationToken {
+        self.kill.clone()
+    }
+
     /// Ends the connection if it is idle or stuck. One that is owed an answer is not idle, unless
     /// its client has closed. `contended`: who holds room and does not go on makes way.
     pub fn sweep(

@@ -92,14 +92,17 @@ pub(crate) async fn handle(
     };
     let turns = &context.connection.turns;
     let keys = batches.keys(&request);
-    if batches.others {
+    let free = if batches.others {
         // What is of no transaction lies in the log behind all that came before it.
-        turns.none().await;
+        turns.none().await
     } else {
         let with_others = || keys.iter().cloned().chain([Key::OtherBatches]).collect();
-        turns.free(with_others).await;
+        turns.free(with_others).await
+    };
+    if let Err(reason) = free {
+        return Staged::Close(reason);
     }
-    let unordered = Unordered {
+    let mut unordered = Unordered {
         broker: broker.clone(),
         context: context.clone(),
         whole,
