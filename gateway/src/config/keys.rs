@@ -237,6 +237,13 @@ const KEYS: &[Key] = &[
         "Topics are created when they are first asked for.",
     ),
     used(
+        "delete.topic.enable",
+        Kind::Bool,
+        "true",
+        "Clients may delete topics. Otherwise DeleteTopics is refused with 73 \
+         TOPIC_DELETION_DISABLED.",
+    ),
+    used(
         "message.max.bytes",
         Kind::Int {
             min: 0,

@@ -176,6 +176,7 @@ fn broker(settings: &Settings, log_dir: String) -> Result<BrokerConfig, ConfigEr
         num_partitions: settings.number("num.partitions")?,
         virtual_replicas: settings.number("virtual.replicas")?,
         auto_create_topics: settings.is("auto.create.topics.enable"),
+        delete_topics: settings.is("delete.topic.enable"),
         fetch_max_bytes: settings.number("fetch.max.bytes")?,
         queued_response_bytes: queued_bytes(settings, "queued.max.response.bytes")?,
         fetch_session_slots: settings.number("max.incremental.fetch.session.cache.slots")?,

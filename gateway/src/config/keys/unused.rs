@@ -13,7 +13,6 @@ pub(super) const KEYS: &[Key] = &[
         "min.insync.replicas",
         "an acknowledgement already means what `flush.policy` says",
     ),
-    ignored("delete.topic.enable", "topics can always be deleted"),
     ignored(
         "inter.broker.listener.name",
         "brokers do not connect to each other",
