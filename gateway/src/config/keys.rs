@@ -408,9 +408,9 @@ const KEYS: &[Key] = &[
     ),
     used(
         "logging.format",
-        Kind::Choice(&["auto", "pretty", "json"]),
+        Kind::Choice(&["auto", "pretty", "json", "logfmt"]),
         "auto",
-        "Log lines for people or for machines; `auto` is pretty on a terminal.",
+        "Log lines for people or for machines; `auto` is pretty on a terminal, else json.",
     ),
     used(
         "logging.filter",

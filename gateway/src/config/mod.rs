@@ -43,6 +43,8 @@ pub enum LogFormat {
     Pretty,
     /// For machines.
     Json,
+    /// For machines, and for people who have to.
+    Logfmt,
 }
 
 /// A checked configuration.
@@ -134,6 +136,7 @@ impl Config {
             log_format: match settings.get("logging.format").value.as_str() {
                 "pretty" => LogFormat::Pretty,
                 "json" => LogFormat::Json,
+                "logfmt" => LogFormat::Logfmt,
                 _ => LogFormat::Auto,
             },
             log_filter: settings.get("logging.filter").value,
