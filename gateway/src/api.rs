@@ -235,7 +235,8 @@ decoder has.";
                 "Fsynced before it is answered; seen when the transaction commits.";
             DescribeConfigs, 32, 1..=4, 1,
                 kp::DescribeConfigsRequest, Wide<kp::DescribeConfigsResponse>,
-                "Topics and this broker, with every topic config that Kafka lists.";
+                "Topics and this broker, with every config that Kafka lists; \
+                 what has no effect says so.";
             AlterConfigs, 33, 0..=2, 0, kp::AlterConfigsRequest, kp::AlterConfigsResponse,
                 "Topics; configs that are not named go back to the broker's.";
             DescribeLogDirs, 35, 1..=4, 1,

@@ -4,6 +4,7 @@
 
 mod compaction;
 mod groups;
+pub mod kafka;
 mod lookup;
 mod retention;
 mod txns;
