@@ -98,7 +98,8 @@ macro_rules! keys {
 
 keys! {
     "cleanup.policy" List "delete" Some("log.cleanup.policy"), Use::Rules(served::cleanup_policy),
-        "How old records go: delete, by age and size; compact, for a newer one of their key; both.";
+        "How old records go: delete, by age and size; compact, for a newer one of their key; \
+         both; or, if it is empty, not at all.";
     "compression.gzip.level" Int "-1" Some("compression.gzip.level"), ANYHOW,
         "Level of gzip, if the broker compressed.";
     "compression.lz4.level" Int "9" Some("compression.lz4.level"), ANYHOW,
