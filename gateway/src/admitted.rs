@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::request_budget::{Admission, Shares};
+use crate::request_budget::{self, Admission, Parts, Share, Shares};
 
 /// What the buffer of one request holds of the budget. It is counted until the last clone is gone:
 /// whatever keeps bytes of the request alive beyond its answer keeps a clone with them.
@@ -13,7 +13,7 @@ pub struct Admitted(Option<Arc<Held>>);
 
 #[derive(Debug)]
 struct Held {
-    _shares: Shares,
+    shares: Shares,
     /// Whether that is the place of its connection, beside the budget.
     is_place: bool,
     /// `None` in tests of what lies behind the reader.
@@ -23,7 +23,7 @@ struct Held {
 impl Admitted {
     pub(crate) fn new(shares: Shares, is_place: bool, admission: Arc<Admission>) -> Self {
         Self(Some(Arc::new(Held {
-            _shares: shares,
+            shares,
             is_place,
             admission: Some(admission),
         })))
@@ -32,6 +32,12 @@ impl Admitted {
     /// Whether it holds something.
     pub fn is_some(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// The parts of the budget that it holds something of.
+    pub(crate) fn parts(&self) -> Parts {
+        let held = self.0.as_ref();
+        held.map_or(Parts::default(), |held| request_budget::parts(&held.shares))
     }
 
     /// What a request holds instead that waits long and keeps little: the place of its connection,
@@ -46,11 +52,11 @@ impl Admitted {
         permit.ok().map(Self::from)
     }
 
-    /// Completes when somebody waits for room, of which this holds some.
+    /// Completes when somebody waits for room of which this holds some.
     pub(crate) async fn wanted(&self) {
         let admission = self.0.as_ref().and_then(|held| held.admission.as_ref());
         match admission {
-            Some(admission) => admission.budget.contended().await,
+            Some(admission) => admission.budget.wanted(self.parts()).await,
             None => std::future::pending().await,
         }
     }
@@ -59,9 +65,9 @@ impl Admitted {
 impl From<OwnedSemaphorePermit> for Admitted {
     fn from(permit: OwnedSemaphorePermit) -> Self {
         let mut shares = Shares::new();
-        shares.push(permit);
+        shares.push(Share::place(permit));
         Self(Some(Arc::new(Held {
-            _shares: shares,
+            shares,
             is_place: false,
             admission: None,
         })))

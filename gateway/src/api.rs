@@ -90,6 +90,9 @@ pub enum CloseReason {
     /// A partition failed in a Produce with acks=0, which has no other way to say so.
     #[error("error in a request without acknowledgement: code {0}")]
     UnacknowledgedError(i16),
+    /// The connection ended while the request waited for those before it: it was not ordered.
+    #[error("the connection is over")]
+    Over,
     /// A defect of ours; the panic text is in the log.
     #[error("internal error")]
     Internal,
@@ -129,7 +132,8 @@ pub struct RequestContext {
 pub trait ApiService: Clone + Send + Sync + 'static {
     /// Orders the request; the first stage is the returned future. It must not wait for anything
     /// unbounded, because the next request of the connection is read only after it, and it is
-    /// never dropped half-way.
+    /// never dropped half-way. Its turn (`crate::turns`) may be long in coming: then it is not
+    /// ordered once the connection is over.
     fn call(
         &self,
         ctx: RequestContext,
@@ -231,7 +235,8 @@ decoder has.";
                 "Fsynced before it is answered; seen when the transaction commits.";
             DescribeConfigs, 32, 1..=4, 1,
                 kp::DescribeConfigsRequest, Wide<kp::DescribeConfigsResponse>,
-                "Topics and this broker, with every topic config that Kafka lists.";
+                "Topics and this broker, with every config that Kafka lists; \
+                 what has no effect says so.";
             AlterConfigs, 33, 0..=2, 0, kp::AlterConfigsRequest, kp::AlterConfigsResponse,
                 "Topics; configs that are not named go back to the broker's.";
             DescribeLogDirs, 35, 1..=4, 1,

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 pub use activity::{Activity, Contended, Eviction};
 pub use limit::LogLimit;
 
-use self::activity::PROGRESS;
+use self::activity::{Holds, PROGRESS};
 use self::reader::Reader;
 use crate::admitted::Admitted;
 use crate::answer_budget::{AnswerBudget, AnswerRoom};
@@ -120,6 +120,10 @@ impl Shared {
 }
 
 fn closed(context: &ConnectionContext, shared: &Shared, reason: &CloseReason) {
+    if *reason == CloseReason::Over {
+        // Why it is over was said, or it went away.
+        return;
+    }
     shared.metrics.connections_aborted.inc();
     let peer = tracing::field::debug(context.peer);
     if *reason == CloseReason::Internal {
@@ -143,7 +147,7 @@ fn is_disconnect(error: &io::Error) -> bool {
 struct Owed {
     ordered: Ordered,
     /// Bytes of the request that stay counted until the answer is written.
-    holds: usize,
+    holds: Holds,
 }
 
 /// The same once its turn has come, and what it holds besides.
@@ -152,7 +156,7 @@ struct Pending {
     version: i16,
     correlation_id: i32,
     admitted: Admitted,
-    holds: usize,
+    holds: Holds,
     timing: Option<Timing>,
 }
 
@@ -196,14 +200,14 @@ struct Batch {
     rooms: SmallVec<[AnswerRoom; PIPELINE_MAX]>,
     bytes: usize,
     answers: usize,
-    holds: usize,
+    holds: Holds,
 }
 
 impl Batch {
-    fn push(&mut self, reply: EncodedReply, room: AnswerRoom, admitted: Admitted, holds: usize) {
+    fn push(&mut self, reply: EncodedReply, room: AnswerRoom, admitted: Admitted, holds: Holds) {
         self.bytes += reply.len();
         self.answers += 1;
-        self.holds += holds;
+        self.holds.add(holds);
         self.segments.extend(reply.segments);
         self.admitted.push(admitted);
         self.rooms.push(room);
@@ -215,7 +219,7 @@ impl Batch {
         self.rooms.clear();
         self.bytes = 0;
         self.answers = 0;
-        self.holds = 0;
+        self.holds = Holds::default();
     }
 }
 
@@ -349,9 +353,7 @@ impl Writer {
         self.activity
             .owed
             .fetch_sub(self.batch.answers, Ordering::Relaxed);
-        self.activity
-            .holds
-            .fetch_sub(self.batch.holds, Ordering::Relaxed);
+        self.activity.release(self.batch.holds);
         self.batch.clear();
         Ok(())
     }

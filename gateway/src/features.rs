@@ -6,6 +6,8 @@ use coordinator::service::cluster::FinalizedFeatures;
 pub const TRANSACTION_VERSION: &str = "transaction.version";
 /// Its highest level.
 pub const TRANSACTION_VERSION_MAX: i16 = 2;
+/// The protocol of groups: from 1 on there are those of KIP-848, which are not here.
+const GROUP_VERSION: &str = "group.version";
 
 /// One feature (KIP-584).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +35,20 @@ impl Features {
     /// The features of this version at the levels that the cluster has finalized.
     pub fn of(finalized: &FinalizedFeatures) -> Self {
         Self {
-            table: vec![Feature {
-                name: TRANSACTION_VERSION,
-                min: 0,
-                max: TRANSACTION_VERSION_MAX,
-                finalized: transaction_version(finalized),
-            }],
+            table: vec![
+                Feature {
+                    name: GROUP_VERSION,
+                    min: 0,
+                    max: 0,
+                    finalized: 0,
+                },
+                Feature {
+                    name: TRANSACTION_VERSION,
+                    min: 0,
+                    max: TRANSACTION_VERSION_MAX,
+                    finalized: transaction_version(finalized),
+                },
+            ],
             epoch: finalized.epoch,
         }
     }
@@ -63,7 +73,10 @@ mod tests {
                 epoch: 5,
             };
             let features = Features::of(&finalized);
-            assert_eq!((features.table[0].finalized, features.epoch), (known, 5));
+            let levels = features.table.iter();
+            let levels: Vec<_> = levels.map(|row| (row.name, row.finalized)).collect();
+            let expected = [("group.version", 0), ("transaction.version", known)];
+            assert_eq!((levels, features.epoch), (expected.to_vec(), 5));
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -18,7 +18,7 @@ use store_adapter::runtime::Clock;
 use tokio::net::tcp::OwnedReadHalf;
 
 use crate::admitted::Admitted;
-use crate::request_budget::{Admission, Share, Shares};
+use crate::request_budget::{self, Admission, Parts, Shares};
 use crate::wire::header::{self, PEEK_LEN, Peek};
 
 /// Smallest buffer for a read; it is not counted before its first frame is complete.
@@ -64,6 +64,8 @@ pub enum FrameError {
 /// never.
 #[derive(Debug, Default)]
 pub struct Pace {
+    /// The parts of the budget that it holds something of.
+    parts: AtomicU8,
     /// Until when the frame has to be complete; 0 unless one is under way that holds room.
     until: AtomicU64,
     /// When it went on by [`PROGRESS`] bytes last; 0 while it waits for room itself.
@@ -73,8 +75,11 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Whether it holds room that others should rather have.
-    pub fn is_slow(&self, now: Duration) -> bool {
+    /// Whether it holds room of `wanted` that others should rather have.
+    pub fn is_slow(&self, now: Duration, wanted: Parts) -> bool {
+        if !wanted.meets(Parts::from_bits(self.parts.load(Ordering::Relaxed))) {
+            return false;
+        }
         let at = |ms: &AtomicU64| Duration::from_millis(ms.load(Ordering::Relaxed));
         let (until, moved) = (at(&self.until), at(&self.moved));
         let stands = !moved.is_zero() && now.saturating_sub(moved) >= PROGRESS_TIME;
@@ -171,12 +176,24 @@ impl FrameReader {
         Ok(true)
     }
 
-    /// What has come of the next frame waits for its turn. If it lies behind another in a buffer
-    /// that holds room, it is one that does not go on.
+    /// What has come of the next frame waits for its turn. If it is little, it gives back the room
+    /// of the buffer that it lies in; if it is more, it counts as one that does not go on.
     pub fn stand(&mut self) {
-        if !self.buffer.is_empty() {
+        if self.buffer.len() > READ_MIN {
             self.note(0);
+        } else if !self.buffer.is_empty() && self.holds() {
+            let mut own = BytesMut::with_capacity(READ_MIN);
+            own.extend_from_slice(&self.buffer);
+            self.let_go();
+            self.shared = Admitted::default();
+            self.buffer = own;
+            self.room = READ_MIN;
         }
+    }
+
+    /// Whether the buffer holds something of the budget.
+    fn holds(&self) -> bool {
+        !self.shares.is_empty() || self.shared.is_some()
     }
 
     /// Its turn has come.
@@ -265,9 +282,11 @@ impl FrameReader {
 
     /// Notes the pace of a frame of `end` bytes that holds room and is not complete.
     fn note(&mut self, end: usize) {
-        if self.shares.is_empty() && !self.shared.is_some() {
+        if !self.holds() {
             return;
         }
+        let parts = request_budget::parts(&self.shares) | self.shared.parts();
+        self.pace.parts.store(parts.bits(), Ordering::Relaxed);
         let len = self.buffer.len();
         if self.noted.is_some_and(|(_, noted)| len < noted + PROGRESS) {
             return;
@@ -314,7 +333,7 @@ impl FrameReader {
         if (READ_MIN + 1..=READ_AHEAD_MAX).contains(&wanted)
             && let Some(share) = self.admission.budget.try_take(wanted, wanted)
         {
-            self.shares.push(share.permit);
+            self.shares.push(share);
             self.counted = wanted;
             self.room = wanted;
         }
@@ -338,7 +357,7 @@ impl FrameReader {
             let budget = &self.admission.budget;
             let step = budget.step(end, len, self.expected);
             let missing = step - self.counted;
-            let Share { permit, whole } = if let Some(share) = budget.try_take(end, missing) {
+            let share = if let Some(share) = budget.try_take(end, missing) {
                 share
             } else {
                 Pace::set(&self.pace.moved, None);
@@ -346,8 +365,8 @@ impl FrameReader {
                 Pace::set(&self.pace.moved, Some(self.clock.monotonic()));
                 share
             };
-            self.shares.push(permit);
-            self.counted = if whole { end } else { step };
+            self.counted = if share.whole { end } else { step };
+            self.shares.push(share);
         }
         // One that is admitted whole has one buffer, whatever its size: nothing of it is copied.
         let target = if self.counted >= end {
@@ -392,6 +411,6 @@ mod tests {
         client.write_all(&[0]).await.unwrap();
         assert!(frames.begun(true).await.unwrap());
         assert!(pace.came_ms() > 0);
-        assert!(!pace.is_slow(Duration::MAX), "it holds nothing");
+        assert!(!pace.is_slow(Duration::MAX, Parts::ALL), "it holds nothing");
     }
 }

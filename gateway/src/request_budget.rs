@@ -8,6 +8,7 @@
 //! time, whatever else there is.
 
 use std::io;
+use std::ops::BitOr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,14 +36,67 @@ struct Inner {
     small: Pool,
     large: Pool,
     huge: Arc<Semaphore>,
-    /// Readers that wait.
-    waiting: AtomicUsize,
+    /// Readers that wait, by the part that they wait for.
+    waiting: [AtomicUsize; PARTS],
     /// Tells that one began to.
     wanted: Notify,
 }
 
+/// A part of the budget. Who waits for room waits for one of them, and what others hold of the
+/// rest is of no use to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Part {
+    Small,
+    Large,
+    Huge,
+}
+
+/// How many parts there are.
+pub(crate) const PARTS: usize = 3;
+
+/// Some of the parts of the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Parts(u8);
+
+impl Parts {
+    #[cfg(test)]
+    pub(crate) const ALL: Self = Self(0b111);
+
+    const fn of(part: Part) -> Self {
+        Self(1 << part as u8)
+    }
+
+    /// Whether one of them is among `others`.
+    pub fn meets(self, others: Self) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    /// Which of all parts these are, in a fixed order.
+    pub(crate) fn each(self) -> [bool; PARTS] {
+        [Part::Small, Part::Large, Part::Huge].map(|part| self.meets(Self::of(part)))
+    }
+
+    pub(crate) fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+}
+
+impl BitOr for Parts {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
 #[derive(Debug)]
 struct Pool {
+    part: Part,
     units: Arc<Semaphore>,
     total: usize,
     /// Who has it reads its frame to the end without asking for more.
@@ -52,14 +106,17 @@ struct Pool {
 /// Room for a frame.
 #[derive(Debug)]
 pub(crate) struct Share {
-    pub(crate) permit: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
+    /// The part that it is of; the place of a connection is of none.
+    parts: Parts,
     /// Whether it is for the whole frame, whatever was asked for.
     pub(crate) whole: bool,
 }
 
 impl Pool {
-    fn new(total: usize) -> Self {
+    fn new(part: Part, total: usize) -> Self {
         Self {
+            part,
             units: Arc::new(Semaphore::new(total)),
             total,
             beyond: Arc::new(Semaphore::new(1)),
@@ -74,24 +131,45 @@ impl Pool {
         self.total - self.units.available_permits().min(self.total)
     }
 
-    fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    fn try_take(&self, bytes: usize) -> Option<Share> {
         let units = Arc::clone(&self.units);
-        units.try_acquire_many_owned(self.units(bytes)).ok()
+        let permit = units.try_acquire_many_owned(self.units(bytes)).ok()?;
+        Some(Share::of(Parts::of(self.part), permit, false))
     }
 
     async fn take(&self, bytes: usize) -> io::Result<Share> {
         let units = Arc::clone(&self.units);
+        let parts = Parts::of(self.part);
         tokio::select! {
             biased;
-            permit = units.acquire_many_owned(self.units(bytes)) => share(permit, false),
-            permit = Arc::clone(&self.beyond).acquire_owned() => share(permit, true),
+            permit = units.acquire_many_owned(self.units(bytes)) => share(parts, permit, false),
+            permit = Arc::clone(&self.beyond).acquire_owned() => share(parts, permit, true),
         }
     }
 }
 
-fn share<E>(permit: Result<OwnedSemaphorePermit, E>, whole: bool) -> io::Result<Share> {
+impl Share {
+    fn of(parts: Parts, permit: OwnedSemaphorePermit, whole: bool) -> Self {
+        Self {
+            _permit: permit,
+            parts,
+            whole,
+        }
+    }
+
+    /// The place of a connection, beside the budget.
+    pub(crate) fn place(permit: OwnedSemaphorePermit) -> Self {
+        Self::of(Parts::default(), permit, true)
+    }
+}
+
+fn share<E>(
+    parts: Parts,
+    permit: Result<OwnedSemaphorePermit, E>,
+    whole: bool,
+) -> io::Result<Share> {
     let permit = permit.map_err(|_| io::Error::other("the budget is closed"))?;
-    Ok(Share { permit, whole })
+    Ok(Share::of(parts, permit, whole))
 }
 
 impl ByteBudget {
@@ -100,10 +178,10 @@ impl ByteBudget {
         let total = (bytes / UNIT).clamp(2, Semaphore::MAX_PERMITS);
         let small = (total / SMALL_PARTS).max(1);
         Self(Arc::new(Inner {
-            small: Pool::new(small),
-            large: Pool::new(total - small),
+            small: Pool::new(Part::Small, small),
+            large: Pool::new(Part::Large, total - small),
             huge: Arc::new(Semaphore::new(1)),
-            waiting: AtomicUsize::new(0),
+            waiting: <[AtomicUsize; PARTS]>::default(),
             wanted: Notify::new(),
         }))
     }
@@ -113,17 +191,20 @@ impl ByteBudget {
         (self.0.small.taken() + self.0.large.taken()) * UNIT
     }
 
-    /// Whether a reader waits for room.
-    pub fn is_contended(&self) -> bool {
-        self.0.waiting.load(Ordering::Relaxed) > 0
+    /// The parts that readers wait for.
+    pub fn contended(&self) -> Parts {
+        let parts = [Part::Small, Part::Large, Part::Huge];
+        let wanted = parts.into_iter().zip(&self.0.waiting);
+        let wanted = wanted.filter(|(_, waiting)| waiting.load(Ordering::Relaxed) > 0);
+        wanted.fold(Parts::default(), |all, (part, _)| all | Parts::of(part))
     }
 
-    /// Completes when a reader waits for room.
-    pub(crate) async fn contended(&self) {
+    /// Completes when a reader waits for one of `held`.
+    pub(crate) async fn wanted(&self, held: Parts) {
         loop {
             // Made before the look, so that nothing between the two is missed.
             let wanted = self.0.wanted.notified();
-            if self.is_contended() {
+            if self.contended().meets(held) {
                 return;
             }
             wanted.await;
@@ -148,16 +229,11 @@ impl ByteBudget {
     /// Room for `bytes` of a frame with `end` in all, if there is some.
     pub(crate) fn try_take(&self, end: usize, bytes: usize) -> Option<Share> {
         if self.is_huge(end) {
-            let permit = Arc::clone(&self.0.huge).try_acquire_owned();
-            return permit.ok().map(|permit| Share {
-                permit,
-                whole: true,
-            });
+            let permit = Arc::clone(&self.0.huge).try_acquire_owned().ok()?;
+            return Some(Share::of(Parts::of(Part::Huge), permit, true));
         }
         let small = (end <= SMALL_MAX).then(|| self.0.small.try_take(bytes));
-        let permit = small.flatten().or_else(|| self.0.large.try_take(bytes))?;
-        let whole = false;
-        Some(Share { permit, whole })
+        small.flatten().or_else(|| self.0.large.try_take(bytes))
     }
 
     /// The same, as soon as there is some. May be dropped.
@@ -165,14 +241,18 @@ impl ByteBudget {
     /// # Errors
     /// None while the process lives.
     pub(crate) async fn take(&self, end: usize, bytes: usize) -> io::Result<Share> {
-        let _waiting = Waiting::new(&self.0);
         if self.is_huge(end) {
-            share(Arc::clone(&self.0.huge).acquire_owned().await, true)
-        } else if end <= SMALL_MAX {
-            self.0.small.take(bytes).await
-        } else {
-            self.0.large.take(bytes).await
+            let _waiting = Waiting::new(&self.0, Part::Huge);
+            let permit = Arc::clone(&self.0.huge).acquire_owned().await;
+            return share(Parts::of(Part::Huge), permit, true);
         }
+        let pool = if end <= SMALL_MAX {
+            &self.0.small
+        } else {
+            &self.0.large
+        };
+        let _waiting = Waiting::new(&self.0, pool.part);
+        pool.take(bytes).await
     }
 
     fn is_huge(&self, end: usize) -> bool {
@@ -184,10 +264,15 @@ impl ByteBudget {
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
-    fn new(budget: &'a Inner) -> Self {
-        budget.waiting.fetch_add(1, Ordering::Relaxed);
+    fn new(budget: &'a Inner, part: Part) -> Self {
+        let waiting = match part {
+            Part::Small => &budget.waiting[0],
+            Part::Large => &budget.waiting[1],
+            Part::Huge => &budget.waiting[2],
+        };
+        waiting.fetch_add(1, Ordering::Relaxed);
         budget.wanted.notify_waiters();
-        Self(&budget.waiting)
+        Self(waiting)
     }
 }
 
@@ -225,26 +310,32 @@ impl Admission {
     /// None while the process lives.
     pub(crate) async fn admit(self: &Arc<Self>, bytes: usize) -> io::Result<Admitted> {
         let free = self.budget.try_take(bytes, bytes);
-        let (permit, is_place) = if let Some(share) = free {
-            (share.permit, false)
+        let (share, is_place) = if let Some(share) = free {
+            (share, false)
         } else if let Ok(permit) = Arc::clone(&self.place).try_acquire_owned() {
-            (permit, true)
+            (Share::place(permit), true)
         } else {
             tokio::select! {
                 biased;
-                taken = self.budget.take(bytes, bytes) => (taken?.permit, false),
+                taken = self.budget.take(bytes, bytes) => (taken?, false),
                 place = Arc::clone(&self.place).acquire_owned() => {
-                    (share(place, true)?.permit, true)
+                    (share(Parts::default(), place, true)?, true)
                 }
             }
         };
-        let shares = Shares::from_iter([permit]);
+        let shares = Shares::from_iter([share]);
         Ok(Admitted::new(shares, is_place, Arc::clone(self)))
     }
 }
 
 /// What one buffer holds of the budget: seldom more than one.
-pub(crate) type Shares = smallvec::SmallVec<[OwnedSemaphorePermit; 2]>;
+pub(crate) type Shares = smallvec::SmallVec<[Share; 2]>;
+
+/// The parts of the budget that these are of.
+pub(crate) fn parts(shares: &[Share]) -> Parts {
+    let each = shares.iter().map(|share| share.parts);
+    each.fold(Parts::default(), Parts::bitor)
+}
 
 #[cfg(test)]
 mod tests {
@@ -296,21 +387,47 @@ mod tests {
     fn one_frame_goes_beyond_and_one_huge_frame_beside_it() {
         let budget = ByteBudget::new(16 * MIB);
         let all = budget.try_take(MIB, 12 * MIB).unwrap();
-        assert!(budget.try_take(MIB, MIB).is_none() && !budget.is_contended());
+        assert!(budget.try_take(MIB, MIB).is_none());
+        assert_eq!(budget.contended(), Parts::default());
         let beyond = budget.take(MIB, MIB).now_or_never().unwrap().unwrap();
         assert!(beyond.whole);
         let mut second = Box::pin(budget.take(MIB, MIB));
         assert!(second.as_mut().now_or_never().is_none());
-        assert!(budget.contended().now_or_never().is_some());
+        let large = Parts::of(Part::Large);
+        assert_eq!(budget.contended(), large);
+        assert_eq!(parts(std::slice::from_ref(&all)), large);
+        assert!(budget.wanted(large).now_or_never().is_some());
         // One of more than 3 MiB needs nothing of it.
         let huge = budget.try_take(50 * MIB, 50 * MIB).unwrap();
         assert!(huge.whole && budget.taken() == 12 * MIB);
         assert!(budget.try_take(4 * MIB, 4 * MIB).is_none(), "one at a time");
+        assert!(budget.wanted(huge.parts).now_or_never().is_none());
         drop(beyond);
         assert!(second.now_or_never().unwrap().unwrap().whole);
-        assert!(!budget.is_contended());
+        assert_eq!(budget.contended(), Parts::default());
         drop((all, huge));
         assert_eq!(budget.taken(), 0);
+    }
+
+    #[test]
+    fn who_waits_wants_only_what_is_of_use_to_it() {
+        let budget = ByteBudget::new(16 * MIB);
+        let (small, large) = (Parts::of(Part::Small), Parts::of(Part::Large));
+        let huge = budget.try_take(50 * MIB, 50 * MIB).unwrap();
+        let mut second = Box::pin(budget.take(50 * MIB, 50 * MIB));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(budget.wanted(huge.parts).now_or_never().is_some());
+        assert!(budget.wanted(small | large).now_or_never().is_none());
+        assert!(budget.wanted(Parts::default()).now_or_never().is_none());
+        assert_eq!(budget.contended().each(), [false, false, true]);
+        drop(huge);
+        let second = second.now_or_never().unwrap().unwrap();
+        assert_eq!(second.parts, Parts::of(Part::Huge));
+        // What a small frame took of the large part, large ones may want back.
+        let all = budget.try_take(SMALL_MAX, 4 * MIB).unwrap();
+        let more = budget.try_take(SMALL_MAX, MIB).unwrap();
+        assert_eq!((all.parts, more.parts), (small, large));
+        assert_eq!(parts(&[all, more]), small | large);
     }
 
     #[test]

@@ -265,7 +265,7 @@ fn open(
         peer: Some(peer),
         listener,
         software: OnceLock::new(),
-        turns: Turns::default(),
+        turns: Turns::of(admitted.activity.ending()),
     });
     let (reader, writer) = connection::tasks(
         stream,
@@ -305,7 +305,7 @@ async fn sweep(shared: Arc<ServerShared>) {
         let now = shared.env.clock.monotonic();
         let contended = Contended {
             answers: shared.connection.answers.is_contended(),
-            requests: shared.connection.budget.is_contended(),
+            requests: shared.connection.budget.contended(),
         };
         let (idle, stuck) = (shared.limits.idle, shared.limits.write_stall);
         let activities: Vec<_> = {

@@ -172,6 +172,22 @@ async fn sighup_and_sigusr1_end_nothing() {
     assert_eq!(process.child.wait().unwrap().code(), Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_may_be_logfmt() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut process, addresses, mut log) = start_logged_as("logfmt", dir.path(), &[]);
+    let ready = log.until(" msg=ready ");
+    assert!(ready.starts_with("ts=2"), "{ready}");
+    assert!(ready.contains(" level=info target="), "{ready}");
+    let kafka = format!(" kafka={} ", addresses.kafka);
+    assert!(ready.contains(&kafka), "{ready}");
+    signal(&process, "HUP");
+    let quoted = log.until("nothing is reloaded");
+    assert!(quoted.contains(" msg=\""), "{quoted}");
+    signal(&process, "TERM");
+    assert_eq!(process.child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_double_start_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -38,6 +38,7 @@ pub fn config() -> BootConfig {
             num_partitions: 1,
             virtual_replicas: 1,
             auto_create_topics: false,
+            delete_topics: true,
             fetch_max_bytes: 1 << 20,
             queued_response_bytes: 1 << 20,
             fetch_session_slots: 10,

@@ -377,3 +377,49 @@ fn the_doctor_finds_nothing_wrong_with_a_broker_that_is_well() {
         not_kafka.code
     );
 }
+
+#[test]
+fn every_command_says_what_its_formats_have() {
+    // No broker is asked.
+    let nobody = format!("127.0.0.1:{}", free_port().unwrap().number());
+    for (args, field, column) in [
+        (&["topic", "list"][..], "replicationFactor: number", "TOPIC"),
+        (&["topic", "partitions", "t"][..], "isr: list", "ISR"),
+        (
+            &["topic", "configs", "t"][..],
+            "value: may be null",
+            "SOURCE",
+        ),
+        (
+            &["group", "list"][..],
+            "protocolType: text",
+            "PROTOCOL-TYPE",
+        ),
+        (&["group", "describe", "g"][..], "lag: may be null", "LAG"),
+        (
+            &["group", "delete", "g"][..],
+            "deleted: true or false",
+            "ERROR",
+        ),
+        (&["txn", "list"][..], "transactionalId: text", "COORDINATOR"),
+        (&["produce", "t"][..], "records: number", "LAST-OFFSET"),
+    ] {
+        let more = ["--bootstrap-server", &nobody, "--format", "help"];
+        let args = [args, &more].concat();
+        let said = fencepost(&args).ok();
+        assert!(said.contains(&format!("\n  {field}\n")), "{args:?}: {said}");
+        let table = said.lines().find(|line| line.starts_with("table: "));
+        assert!(table.unwrap().contains(column), "{args:?}: {said}");
+    }
+    for args in [
+        &["health"][..],
+        &["doctor", &nobody][..],
+        &["config", "dump"][..],
+        &["config", "explain", "listeners"][..],
+        &["check-config"][..],
+    ] {
+        let args = [args, &["--format", "help"]].concat();
+        let said = fencepost(&args).ok();
+        assert!(said.contains("\ntable: "), "{args:?}: {said}");
+    }
+}

@@ -53,6 +53,8 @@ pub struct BrokerConfig {
     pub virtual_replicas: u16,
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
+    /// `delete.topic.enable`.
+    pub delete_topics: bool,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: usize,
     /// `queued.max.response.bytes`.

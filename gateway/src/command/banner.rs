@@ -13,7 +13,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Shows the banner on standard error; in a log for machines it is one line of that log.
 pub(super) fn show(config: &Config, addresses: &Addresses) {
-    if logging::is_json(config) {
+    if logging::is_for_machines(config) {
         let listeners = addresses.listeners.iter();
         let listeners: Vec<_> = listeners
             .map(|(name, told)| format!("{name}://{told}"))

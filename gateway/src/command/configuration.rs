@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::arguments::Sources;
 use super::logging;
-use super::output::{Failure, Format, Row, or_dash, render};
+use super::output::{Failure, Format, Row, help, or_dash, render};
 
 /// Arguments of `fencepost check-config`.
 #[derive(Debug, Clone, Args)]
@@ -75,7 +75,7 @@ impl Configuration {
 }
 
 /// A key that was given.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Given {
     key: String,
@@ -100,6 +100,9 @@ impl Row for Given {
 
 /// What every key that was given does, and what is wrong.
 pub(super) fn check(sources: &Sources, format: Format) -> Result<String, Failure> {
+    if format == Format::Help {
+        return help::<Given>();
+    }
     let settings = read(sources)?;
     let used = settings.all_given().map(|(key, setting)| Given {
         key: key.to_owned(),
@@ -137,7 +140,7 @@ fn wrong(sources: &Sources, settings: &Settings) -> Vec<String> {
 }
 
 /// A key and its value.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Valued {
     key: &'static str,
@@ -170,6 +173,9 @@ fn filled(text: &str) -> Option<&str> {
 
 impl Dump {
     fn run(&self, format: Format) -> Result<String, Failure> {
+        if format == Format::Help {
+            return help::<Valued>();
+        }
         let settings = read(&self.sources)?;
         let shown = keys::all().filter(|key| key.effect == Effect::Used);
         let shown = shown.filter(|key| !self.given || settings.given(key.name).is_some());
@@ -193,7 +199,7 @@ impl Dump {
 }
 
 /// All about a key.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explained {
     key: String,
@@ -216,6 +222,9 @@ impl Row for Explained {
 
 impl Explain {
     fn run(&self, format: Format) -> Result<String, Failure> {
+        if format == Format::Help {
+            return help::<Explained>();
+        }
         let settings = read(&self.sources)?;
         let name = self.key.as_str();
         let explained = match (keys::find(name), keys::ignored_because(name)) {

@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, lookup_host};
 use super::client::{Client, Connect};
 use super::health::{self, State};
 use super::http;
-use super::output::{Failure, Format, Row, or_dash, render};
+use super::output::{Failure, Format, Row, help, or_dash, render};
 
 /// Apis without which no client gets far: Produce, Fetch, ListOffsets, Metadata, FindCoordinator.
 const NEEDED: [(i16, &str); 5] = [
@@ -46,7 +46,7 @@ pub(crate) struct Doctor {
 }
 
 /// Something that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Finding {
     check: String,
@@ -90,6 +90,9 @@ impl Findings {
 impl Doctor {
     /// Runs the command.
     pub(crate) async fn run(self) -> Result<String, Failure> {
+        if self.format == Format::Help {
+            return help::<Finding>();
+        }
         let mut findings = Findings::default();
         let reached = self.look(&mut findings).await;
         if let Some(admin) = &self.admin {

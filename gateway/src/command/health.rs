@@ -7,7 +7,7 @@ use gateway::config::{Settings, read_environment};
 use serde::Serialize;
 
 use super::http::{self, Answer};
-use super::output::{Failure, Format, Row, or_dash, render};
+use super::output::{Failure, Format, Row, help, or_dash, render};
 
 /// Arguments of `fencepost health`.
 #[derive(Debug, Clone, Args)]
@@ -28,9 +28,10 @@ pub(crate) struct Health {
 }
 
 /// How something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
+    #[default]
     Ok,
     Degraded,
     Failed,
@@ -48,7 +49,7 @@ impl State {
 }
 
 /// Something that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Checked {
     pub(super) check: String,
@@ -71,6 +72,9 @@ impl Row for Checked {
 impl Health {
     /// Runs the command.
     pub(crate) async fn run(self) -> Result<String, Failure> {
+        if self.format == Format::Help {
+            return help::<Checked>();
+        }
         let address = self.admin.clone().unwrap_or_else(own);
         let patience = Duration::from_millis(self.timeout);
         let checks = if self.ready {

@@ -1,14 +1,16 @@
-//! Log lines on standard error, pretty or JSON; panics become log lines too.
+//! Log lines on standard error, pretty, JSON or logfmt; panics become log lines too.
 
 use std::io::{self, IsTerminal};
 
 use gateway::config::{Config, ConfigError, LogFormat, Settings};
 use tracing_subscriber::EnvFilter;
 
+use super::logfmt::Logfmt;
+
 /// Whether lines are for machines.
-pub(super) fn is_json(config: &Config) -> bool {
+pub(super) fn is_for_machines(config: &Config) -> bool {
     match config.log_format {
-        LogFormat::Json => true,
+        LogFormat::Json | LogFormat::Logfmt => true,
         LogFormat::Pretty => false,
         LogFormat::Auto => !io::stderr().is_terminal(),
     }
@@ -35,7 +37,9 @@ pub(super) fn start(config: &Config, settings: &Settings) -> Result<(), ConfigEr
         // a full disk must cost lines only.
         .log_internal_errors(false)
         .with_writer(io::stderr);
-    if is_json(config) {
+    if config.log_format == LogFormat::Logfmt {
+        builder.event_format(Logfmt).init();
+    } else if is_for_machines(config) {
         builder.json().flatten_event(true).init();
     } else {
         let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -16,6 +16,7 @@ mod ends;
 mod group;
 mod health;
 mod http;
+mod logfmt;
 mod logging;
 mod output;
 mod produce;

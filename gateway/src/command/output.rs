@@ -26,6 +26,8 @@ pub(super) enum Format {
     Jsonl,
     /// YAML.
     Yaml,
+    /// Nothing is done: what there is in the other formats.
+    Help,
 }
 
 /// Why a command did not do what it was asked to.
@@ -103,7 +105,7 @@ pub(super) fn check_said(
 const GAP: usize = 2;
 
 /// Rows of one kind, printable in every format.
-pub(super) trait Row: Serialize {
+pub(super) trait Row: Serialize + Default {
     /// Headings of the table.
     const HEADINGS: &'static [&'static str];
     /// Cells in the order of the headings.
@@ -135,12 +137,45 @@ pub(super) fn render<R: Row>(rows: &[R], format: Format) -> Result<String, Failu
             yaml::write(&value, &mut text);
             Ok(text)
         }
+        Format::Help => help::<R>(),
     }
+}
+
+/// What rows of a kind have in every format.
+pub(super) fn help<R: Row>() -> Result<String, Failure> {
+    let row = serde_json::to_value(R::default());
+    let row = row.map_err(|error| Failure::Refused(error.to_string()))?;
+    let mut text = schema("json, yaml: a list of rows; jsonl: a row a line", &row);
+    let (columns, more) = (R::HEADINGS.join(" "), R::WIDE.join(" "));
+    text.extend(["table: ", &columns, "\n"]);
+    if !more.is_empty() {
+        text.extend(["wide: ", &columns, " ", &more, "\n"]);
+    }
+    Ok(text)
+}
+
+/// The fields of something, one a line.
+pub(super) fn schema(what: &str, of: &Value) -> String {
+    let mut text = format!("{what}\n");
+    let fields = of.as_object().into_iter().flatten();
+    for (name, value) in fields {
+        let kind = match value {
+            Value::Null => "may be null",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "number",
+            Value::String(_) => "text",
+            Value::Array(_) => "list",
+            Value::Object(_) => "values by name",
+        };
+        text.extend(["  ", name, ": ", kind, "\n"]);
+    }
+    text
 }
 
 /// One document that is no list of rows; as JSON where a table is asked for.
 pub(super) fn document(value: &Value, format: Format) -> String {
     match format {
+        Format::Help => schema("one document", value),
         Format::Table | Format::Wide | Format::Json => format!("{value:#}\n"),
         Format::Jsonl => format!("{value}\n"),
         Format::Yaml => {
@@ -304,7 +339,7 @@ pub(super) fn complain(what: &dyn std::fmt::Display) {
 mod tests {
     use super::*;
 
-    #[derive(Serialize)]
+    #[derive(Default, Serialize)]
     struct Pair(&'static str, u8);
 
     impl Row for Pair {
@@ -323,7 +358,7 @@ mod tests {
         assert_eq!(json.split_whitespace().collect::<String>(), "[[\"a\",1]]");
     }
 
-    #[derive(Serialize)]
+    #[derive(Default, Serialize)]
     struct Nested {
         name: &'static str,
         list: Vec<Pair>,
@@ -364,6 +399,11 @@ mod tests {
         assert_eq!(render(&none, Format::Jsonl).unwrap(), "");
         let wide = render(&rows[..1], Format::Wide).unwrap();
         assert_eq!(wide, "NAME    NONE\na: \"b\"  -\n");
+        let help = render(&none, Format::Help).unwrap();
+        let expected = "json, yaml: a list of rows; jsonl: a row a line\n  empty: list\n  \
+                        list: list\n  name: text\n  none: may be null\n\
+                        table: NAME\nwide: NAME NONE\n";
+        assert_eq!(help, expected);
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub(super) const FAMILIES: &[(&str, &str)] = &[
     ("quorum.", "there is no quorum: the volume decides"),
     ("zookeeper.", "there is no ZooKeeper"),
     ("replica.", "there are no replicas to copy"),
+    ("replication.quota.", "there are no replicas to copy"),
     ("leader.", "there are no replicas to balance"),
     ("auto.leader.", "there are no replicas to balance"),
     ("follower.", "there are no replicas to copy"),

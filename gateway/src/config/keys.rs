@@ -4,6 +4,7 @@
 
 mod compaction;
 mod groups;
+pub mod kafka;
 mod lookup;
 mod retention;
 mod txns;
@@ -237,6 +238,13 @@ const KEYS: &[Key] = &[
         "Topics are created when they are first asked for.",
     ),
     used(
+        "delete.topic.enable",
+        Kind::Bool,
+        "true",
+        "Clients may delete topics. Otherwise DeleteTopics is refused with 73 \
+         TOPIC_DELETION_DISABLED.",
+    ),
+    used(
         "message.max.bytes",
         Kind::Int {
             min: 0,
@@ -250,8 +258,8 @@ const KEYS: &[Key] = &[
         Kind::Choice(&["header", "full"]),
         "header",
         "How compressed batches are judged: by their header, or unpacked (at most 64 MiB each) and \
-         record by record, as Kafka does. Uncompressed ones are always walked. (A key of this \
-         broker.)",
+         record by record, as Kafka does: 1 MiB of a request at once, what is more two batches at \
+         a time. Uncompressed ones are always walked. (A key of this broker.)",
     ),
     Key {
         aliases: &["message.timestamp.type"],
@@ -401,9 +409,9 @@ const KEYS: &[Key] = &[
     ),
     used(
         "logging.format",
-        Kind::Choice(&["auto", "pretty", "json"]),
+        Kind::Choice(&["auto", "pretty", "json", "logfmt"]),
         "auto",
-        "Log lines for people or for machines; `auto` is pretty on a terminal.",
+        "Log lines for people or for machines; `auto` is pretty on a terminal, else json.",
     ),
     used(
         "logging.filter",

@@ -43,6 +43,8 @@ pub enum LogFormat {
     Pretty,
     /// For machines.
     Json,
+    /// For machines, and for people who have to.
+    Logfmt,
 }
 
 /// A checked configuration.
@@ -134,6 +136,7 @@ impl Config {
             log_format: match settings.get("logging.format").value.as_str() {
                 "pretty" => LogFormat::Pretty,
                 "json" => LogFormat::Json,
+                "logfmt" => LogFormat::Logfmt,
                 _ => LogFormat::Auto,
             },
             log_filter: settings.get("logging.filter").value,
@@ -176,6 +179,7 @@ fn broker(settings: &Settings, log_dir: String) -> Result<BrokerConfig, ConfigEr
         num_partitions: settings.number("num.partitions")?,
         virtual_replicas: settings.number("virtual.replicas")?,
         auto_create_topics: settings.is("auto.create.topics.enable"),
+        delete_topics: settings.is("delete.topic.enable"),
         fetch_max_bytes: settings.number("fetch.max.bytes")?,
         queued_response_bytes: queued_bytes(settings, "queued.max.response.bytes")?,
         fetch_session_slots: settings.number("max.incremental.fetch.session.cache.slots")?,

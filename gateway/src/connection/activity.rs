@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::admitted::Admitted;
 use crate::frame::Pace;
+use crate::request_budget::{PARTS, Parts};
 
 /// Bytes by which answers must go on in [`PROGRESS_TIME`] while others wait for room.
 pub(super) const PROGRESS: usize = 64 * 1024;
@@ -26,8 +28,9 @@ pub struct Activity {
     slow_since_ms: AtomicU64,
     /// Answers that are owed.
     pub(super) owed: AtomicUsize,
-    /// Bytes of requests that stay counted until those are written.
-    pub(super) holds: AtomicUsize,
+    /// Bytes of requests that stay counted until those are written, by the part of the budget
+    /// that they hold something of.
+    holds: [AtomicUsize; PARTS],
     /// The frame under way.
     pub(super) pace: Arc<Pace>,
     /// No request will come any more.
@@ -55,7 +58,25 @@ pub struct Contended {
     /// Room for answers.
     pub answers: bool,
     /// Room for requests.
-    pub requests: bool,
+    pub requests: Parts,
+}
+
+/// Bytes of requests, by the part of the budget that they hold something of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Holds([usize; PARTS]);
+
+impl Holds {
+    /// A request of `bytes` with this.
+    pub(super) fn new(bytes: usize, admitted: &Admitted) -> Self {
+        let each = admitted.parts().each();
+        Self(each.map(|holds| if holds { bytes } else { 0 }))
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum += more;
+        }
+    }
 }
 
 impl Activity {
@@ -66,11 +87,16 @@ impl Activity {
             blocked_since_ms: AtomicU64::new(0),
             slow_since_ms: AtomicU64::new(0),
             owed: AtomicUsize::new(0),
-            holds: AtomicUsize::new(0),
+            holds: <[AtomicUsize; PARTS]>::default(),
             pace: Arc::default(),
             read_ended: AtomicBool::new(false),
             kill,
         }
+    }
+
+    /// Cancelled when the connection is over.
+    pub fn ending(&self) -> CancellationToken {
+        self.kill.clone()
     }
 
     /// Ends the connection if it is idle or stuck. One that is owed an answer is not idle, unless
@@ -84,8 +110,10 @@ impl Activity {
     ) -> Option<Eviction> {
         let since = |at: &AtomicU64| ms(now).saturating_sub(at.load(Ordering::Relaxed));
         let blocked = self.blocked_since_ms.load(Ordering::Relaxed) != 0;
-        let holds = self.holds.load(Ordering::Relaxed) >= HOLDS_MIN;
-        let wanted = contended.answers || contended.requests && holds;
+        let held = contended.requests.each().into_iter().zip(&self.holds);
+        let mut held = held.filter(|(wanted, _)| *wanted);
+        let holds = held.any(|(_, bytes)| bytes.load(Ordering::Relaxed) >= HOLDS_MIN);
+        let wanted = contended.answers || holds;
         let slow = wanted && self.slow_since_ms.load(Ordering::Relaxed) != 0;
         let waits = self.owed.load(Ordering::Relaxed) > 0;
         let waits = waits && !self.read_ended.load(Ordering::Relaxed);
@@ -94,7 +122,7 @@ impl Activity {
             Eviction::Stuck
         } else if slow && since(&self.slow_since_ms) >= ms(PROGRESS_TIME) {
             Eviction::Hoarding
-        } else if contended.requests && self.pace.is_slow(now) {
+        } else if self.pace.is_slow(now, contended.requests) {
             Eviction::Dribbling
         } else if !waits && idles >= ms(idle) {
             Eviction::Idle
@@ -107,6 +135,20 @@ impl Activity {
 
     pub(super) fn touch(&self, now: Duration) {
         self.last_ms.store(ms(now), Ordering::Relaxed);
+    }
+
+    /// Requests hold this much more.
+    pub(super) fn hold(&self, more: Holds) {
+        for (sum, bytes) in self.holds.iter().zip(more.0) {
+            sum.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// They hold this much less.
+    pub(super) fn release(&self, less: Holds) {
+        for (sum, bytes) in self.holds.iter().zip(less.0) {
+            sum.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn slow(&self, since: Option<Duration>) {
@@ -141,5 +183,25 @@ mod tests {
         activity.touch(at(1200));
         assert_eq!(evicted(1799), None);
         assert_eq!(evicted(1800), Some(Eviction::Idle));
+    }
+
+    #[test]
+    fn who_hoards_makes_way_for_those_who_want_what_it_holds() {
+        const IDLE: Duration = Duration::from_mins(10);
+        let at = Duration::from_secs;
+        let [large, huge] = [0b010, 0b100].map(Parts::from_bits);
+        let activity = Activity::new(at(100), CancellationToken::new());
+        let of_large = Holds([0, HOLDS_MIN, 0]);
+        activity.hold(of_large);
+        activity.slow(Some(at(100)));
+        let evicted = |requests| {
+            let answers = false;
+            activity.sweep(at(105), IDLE, IDLE, Contended { answers, requests })
+        };
+        assert_eq!(evicted(huge), None);
+        activity.release(of_large);
+        assert_eq!(evicted(large), None);
+        activity.hold(of_large);
+        assert_eq!(evicted(large | huge), Some(Eviction::Hoarding));
     }
 }

@@ -9,6 +9,7 @@ use store_adapter::runtime::BoxFuture;
 use tokio::sync::mpsc;
 use tower::{Service, ServiceExt};
 
+use super::activity::Holds;
 use super::{Activity, Owed, Shared, closed, is_disconnect};
 use crate::api::{CloseReason, ConnectionContext, Staged};
 use crate::frame::{Frame, FrameError, FrameReader};
@@ -141,10 +142,10 @@ impl Reader {
         let bytes = frame.bytes.len();
         let overlaps = order::overlaps(frame.peek.key, frame.peek.version);
         if !overlaps {
-            let holds = if frame.admitted.is_some() { bytes } else { 0 };
-            self.activity.holds.fetch_add(holds, Ordering::Relaxed);
+            let holds = Holds::new(bytes, &frame.admitted);
+            self.activity.hold(holds);
             let settled = self.wait(Until::Settled).await;
-            self.activity.holds.fetch_sub(holds, Ordering::Relaxed);
+            self.activity.release(holds);
             if !settled {
                 return false;
             }
@@ -173,11 +174,11 @@ impl Reader {
                 false
             }
             Staged::Now(_) | Staged::Later(_) | Staged::Parked(_) => {
-                let holds = if ordered.admitted.is_some() { bytes } else { 0 };
+                let holds = Holds::new(bytes, &ordered.admitted);
                 let later = !matches!(ordered.answer, Staged::Now(_));
                 self.line.add(overlaps, later);
                 self.activity.owed.fetch_add(1, Ordering::Relaxed);
-                self.activity.holds.fetch_add(holds, Ordering::Relaxed);
+                self.activity.hold(holds);
                 self.outcomes.send(Owed { ordered, holds }).await.is_ok()
             }
         }

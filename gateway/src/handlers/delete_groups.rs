@@ -11,30 +11,37 @@ use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
 use crate::error_code;
 
+/// Groups that are deleted side by side.
+const AT_ONCE: usize = 256;
+
 pub(crate) fn handle(
     broker: &Arc<Broker>,
     _context: &RequestContext,
     request: DeleteGroupsRequest,
 ) -> Staged<ApiResponse> {
-    let mut seen = BTreeSet::new();
-    let mut deletions = Vec::new();
-    for group in request.groups_names {
-        if seen.insert(group.clone()) {
-            // All before the first is waited for: they are written side by side.
-            let deletion = broker.offsets().delete_group(&group);
-            deletions.push((group, deletion));
-        }
-    }
+    let broker = broker.clone();
     Staged::Later(Box::pin(async move {
+        let mut seen = BTreeSet::new();
+        let named = request.groups_names.into_iter();
+        let groups: Vec<_> = named.filter(|group| seen.insert(group.clone())).collect();
         let mut response = DeleteGroupsResponse::default();
-        for (group, deletion) in deletions {
-            let code = match deletion.await {
-                Ok(()) => 0,
-                Err(error) => error_code::group(error).code(),
-            };
-            let result = DeletableGroupResult::default();
-            let result = result.with_group_id(group).with_error_code(code);
-            response.results.push(result);
+        for some in groups.chunks(AT_ONCE) {
+            // A request has many, and others want this worker.
+            tokio::task::yield_now().await;
+            // All before the first is waited for: they are written side by side.
+            let begun = some
+                .iter()
+                .map(|group| broker.offsets().delete_group(group));
+            let deletions: Vec<_> = begun.collect();
+            for (group, deletion) in some.iter().zip(deletions) {
+                let code = match deletion.await {
+                    Ok(()) => 0,
+                    Err(error) => error_code::group(error).code(),
+                };
+                let result = DeletableGroupResult::default();
+                let result = result.with_group_id(group.clone()).with_error_code(code);
+                response.results.push(result);
+            }
         }
         ApiResponse::DeleteGroups(Box::new(response))
     }))

@@ -1,8 +1,9 @@
 //! DeleteTopics (key 20), versions 1 to 6. v5 error messages; v6 by id.
 //!
-//! Answered when the tombstone is durable; space follows. What is named twice is refused with 42.
+//! Answered when the tombstone is durable; space follows. What is named twice is refused with 42,
+//! also by name and by id, and everything with 73 (42 below v3) unless `delete.topic.enable`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kafka_protocol::error::ResponseError;
@@ -23,8 +24,8 @@ pub(crate) fn handle(
     context: &RequestContext,
     request: DeleteTopicsRequest,
 ) -> Staged<ApiResponse> {
-    let broker = broker.clone();
-    let by_state = context.version >= 6;
+    let (broker, version) = (broker.clone(), context.version);
+    let by_state = version >= 6;
     Staged::Later(Box::pin(async move {
         let asked: Vec<Named> = if by_state {
             request
@@ -40,16 +41,70 @@ pub(crate) fn handle(
                 .collect()
         };
         let mut response = DeleteTopicsResponse::default();
-        for ((name, id), times) in each_once(asked) {
-            let result = if times == 1 {
-                one(&broker, name, id).await
-            } else {
-                twice(name, id)
+        let asked = each_once(asked);
+        if !broker.config().delete_topics {
+            let disabled = asked.into_iter().map(|(named, _)| disabled(named, version));
+            response.responses = disabled.collect();
+            return ApiResponse::DeleteTopics(Box::new(response));
+        }
+        let both = named_both_ways(&broker, &asked);
+        for ((name, id), times) in asked {
+            let result = match both.get(&(name.clone(), id)) {
+                _ if times > 1 => refused(name, id, "It is named more than once."),
+                Some(Both::Name(id)) => refused(name, *id, "It is named by its id, too."),
+                // It is answered under its name.
+                Some(Both::Id) => continue,
+                None => one(&broker, name, id).await,
             };
             response.responses.push(result);
         }
         ApiResponse::DeleteTopics(Box::new(response))
     }))
+}
+
+/// How a topic is named that is named by its name and by its id.
+enum Both {
+    /// By its name; this is its id.
+    Name(Uuid),
+    /// By its id.
+    Id,
+}
+
+fn named_both_ways(broker: &Broker, asked: &[(Named, usize)]) -> BTreeMap<Named, Both> {
+    let ids = asked
+        .iter()
+        .filter(|((name, id), _)| name.is_none() && !id.is_nil());
+    let ids: BTreeSet<Uuid> = ids.map(|((_, id), _)| *id).collect();
+    let mut both = BTreeMap::new();
+    if ids.is_empty() {
+        return both;
+    }
+    for ((name, id), times) in asked {
+        let (Some(known), true, 1) = (name, id.is_nil(), times) else {
+            continue;
+        };
+        let found = broker.find_topic(known).ok().map(|topic| topic.id);
+        if let Some(found) = found.filter(|found| ids.contains(found)) {
+            both.insert((name.clone(), *id), Both::Name(found));
+            both.insert((None, found), Both::Id);
+        }
+    }
+    both
+}
+
+/// Nothing is deleted here.
+fn disabled((name, id): Named, version: i16) -> DeletableTopicResult {
+    let mut result = DeletableTopicResult::default();
+    result.name = name;
+    result.topic_id = id;
+    let code = if version >= 3 {
+        ResponseError::TopicDeletionDisabled
+    } else {
+        ResponseError::InvalidRequest
+    };
+    result.error_code = code.code();
+    result.error_message = None;
+    result
 }
 
 /// What is named, with how often it is.
@@ -63,13 +118,12 @@ fn each_once(asked: Vec<Named>) -> Vec<(Named, usize)> {
 }
 
 /// As Kafka does: what is named more than once is answered once, and not deleted.
-fn twice(name: Option<TopicName>, id: Uuid) -> DeletableTopicResult {
+fn refused(name: Option<TopicName>, id: Uuid, why: &'static str) -> DeletableTopicResult {
     let mut result = DeletableTopicResult::default();
-    let what = if name.is_some() { "name" } else { "id" };
     result.name = name;
     result.topic_id = id;
     result.error_code = ResponseError::InvalidRequest.code();
-    result.error_message = Some(StrBytes::from_string(format!("Duplicate topic {what}.")));
+    result.error_message = Some(StrBytes::from_static_str(why));
     result
 }
 

@@ -1,11 +1,13 @@
 //! DescribeConfigs (key 32), versions 1 to 4. v1 synonyms; v3 types and documentation.
 //!
 //! Topics show every config that Kafka lists; one whose mechanism is not there shows Kafka's
-//! default, which is the only value that it accepts. The broker shows its own table of keys, all
-//! of them read-only. Loggers, client metrics and groups are refused with 42.
+//! default, which is the only value that it accepts. The broker shows its own table of keys, and
+//! those of Kafka's that have no effect here with Kafka's default, all of them read-only. Loggers,
+//! client metrics and groups are refused with 42.
 //!
 //! Difference from Kafka: a resource that is named twice is answered once.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use super::bounded;
 use super::config_resource::{self, Refusal, Resource};
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::Broker;
+use crate::config::keys::kafka::{self, KAFKA_KEYS, KafkaKey};
 use crate::config::keys::{self, Effect, Key, Kind};
 use crate::topic_config::TOPIC_KEYS;
 use crate::topic_config::keys::{ConfigType, TopicKey};
@@ -45,7 +48,7 @@ struct Wish {
 struct Described {
     name: &'static str,
     config_type: ConfigType,
-    documentation: &'static str,
+    documentation: Cow<'static, str>,
     read_only: bool,
     /// Every value that is set, the one in force first.
     values: Vec<(&'static str, String, Source)>,
@@ -144,7 +147,9 @@ fn describe(broker: &Broker, asked: &Asked) -> Result<Vec<Described>, Refusal> {
         Resource::EveryBroker => Ok(Vec::new()),
         Resource::Broker => {
             let used = keys::all().filter(|key| key.effect == Effect::Used);
-            Ok(used.map(|key| of_broker(broker, key)).collect())
+            let used = used.map(|key| of_broker(broker, key.name, key));
+            let others = KAFKA_KEYS.iter().filter_map(|key| of_kafka(broker, key));
+            Ok(used.chain(others).collect())
         }
     }
 }
@@ -176,28 +181,47 @@ fn of_topic(broker: &Broker, configs: &BTreeMap<String, String>, key: &TopicKey)
     Described {
         name: key.name,
         config_type: key.config_type,
-        documentation: key.doc,
+        documentation: Cow::Borrowed(key.doc),
         read_only: false,
         values,
         bare_default: key.broker.is_none(),
     }
 }
 
-fn of_broker(broker: &Broker, key: &'static Key) -> Described {
+/// A key of Kafka's that has no row here, or another name of one that has.
+fn of_kafka(broker: &Broker, key: &'static KafkaKey) -> Option<Described> {
+    let Some(why) = keys::ignored_because(key.name) else {
+        let row = keys::find(key.name).filter(|row| row.name != key.name)?;
+        return Some(of_broker(broker, key.name, row));
+    };
+    let default = key.default.into_iter();
+    let default = default.map(|value| (key.name, value.to_owned(), Source::Default));
+    Some(Described {
+        name: key.name,
+        config_type: key.config_type,
+        documentation: Cow::Owned(format!("Without effect here: {why}.")),
+        read_only: true,
+        values: default.collect(),
+        bare_default: false,
+    })
+}
+
+fn of_broker(broker: &Broker, name: &'static str, key: &'static Key) -> Described {
     let given = broker.config().settings.given(key.name);
     let mut values = Vec::new();
     values.extend(given.map(|given| (key.name, given.value.clone(), Source::StaticBroker)));
     values.push((key.name, key.default.to_owned(), Source::Default));
+    let own_type = || match key.kind {
+        Kind::Int { max, .. } if max > i64::from(i32::MAX) => ConfigType::Long,
+        Kind::Int { .. } => ConfigType::Int,
+        Kind::Ratio => ConfigType::Double,
+        Kind::Bool => ConfigType::Boolean,
+        Kind::Text | Kind::Choice(_) | Kind::Any => ConfigType::String,
+    };
     Described {
-        name: key.name,
-        config_type: match key.kind {
-            Kind::Int { max, .. } if max > i64::from(i32::MAX) => ConfigType::Long,
-            Kind::Int { .. } => ConfigType::Int,
-            Kind::Ratio => ConfigType::Double,
-            Kind::Bool => ConfigType::Boolean,
-            Kind::Text | Kind::Choice(_) | Kind::Any => ConfigType::String,
-        },
-        documentation: key.doc,
+        name,
+        config_type: kafka::find(name).map_or_else(own_type, |key| key.config_type),
+        documentation: Cow::Borrowed(key.doc),
         read_only: true,
         values,
         bare_default: false,
@@ -209,9 +233,12 @@ fn entry(described: Described, wish: Wish) -> DescribeConfigsResourceResult {
     entry.name = StrBytes::from_static_str(described.name);
     entry.read_only = described.read_only;
     entry.config_type = described.config_type.code();
+    entry.value = None;
+    entry.is_sensitive = described.config_type == ConfigType::Password;
+    entry.config_source = Source::Default.code();
     entry.documentation = None;
     if wish.documentation {
-        entry.documentation = Some(StrBytes::from_static_str(described.documentation));
+        entry.documentation = Some(StrBytes::from_string(described.documentation.into_owned()));
     }
     if let Some((_, value, source)) = described.values.first() {
         entry.value = Some(StrBytes::from_string(value.clone()));

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
+use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use self::poll::poll;
@@ -32,6 +33,9 @@ const LEADERS_FROM: i16 = 16;
 
 /// Partitions of a request that keeps little while it waits: some 20 KiB.
 const FEW: usize = 64;
+
+/// Partitions for which the sessions are held at a time.
+const NEWS_AT_ONCE: usize = 256;
 
 /// What holds for the whole request.
 #[derive(Debug, Clone, Copy)]
@@ -218,19 +222,12 @@ fn assemble(
     replies: Vec<FetchPartitionReply>,
 ) -> FetchReply {
     let session_id = frame.session_id;
+    let news = news(broker, session_id, &targets, &replies);
     let mut topics: Vec<FetchTopicReply> = Vec::new();
-    let mut place: BTreeMap<(Uuid, String), usize> = BTreeMap::new();
+    let mut place: BTreeMap<(Uuid, StrBytes), usize> = BTreeMap::new();
     let mut node_endpoints = Vec::new();
-    let mut sessions = broker.sessions().lock();
-    for (target, mut reply) in targets.into_iter().zip(replies) {
-        let answered = Answered {
-            high_watermark: reply.high_watermark,
-            log_start: reply.log_start_offset,
-            has_records: !reply.records.is_empty(),
-            has_error: reply.error_code != 0 || reply.diverging_epoch.is_some(),
-        };
-        let news = session_id == 0 || sessions.answer(session_id, &target.key, answered);
-        if frame.incremental && !news {
+    for ((target, mut reply), is_news) in targets.into_iter().zip(replies).zip(news) {
+        if frame.incremental && !is_news {
             continue;
         }
         reply.current_leader = leader(broker, frame.version, &target, reply.error_code);
@@ -242,7 +239,7 @@ fn assemble(
             .topic
             .map_or(target.key.name, |topic| topic.name.clone());
         let at = *place
-            .entry((target.key.topic_id, name.to_string()))
+            .entry((target.key.topic_id, name.clone()))
             .or_insert_with(|| {
                 topics.push(FetchTopicReply {
                     name,
@@ -262,6 +259,34 @@ fn assemble(
         node_endpoints,
         ..FetchReply::default()
     }
+}
+
+/// Which partitions the session was not told of yet.
+fn news(
+    broker: &Broker,
+    session_id: i32,
+    targets: &[Target],
+    replies: &[FetchPartitionReply],
+) -> Vec<bool> {
+    if session_id == 0 {
+        return vec![true; targets.len()];
+    }
+    let mut news = Vec::with_capacity(targets.len());
+    let some = targets.chunks(NEWS_AT_ONCE);
+    for (targets, replies) in some.zip(replies.chunks(NEWS_AT_ONCE)) {
+        // Others need the sessions, too.
+        let mut sessions = broker.sessions().lock();
+        news.extend(targets.iter().zip(replies).map(|(target, reply)| {
+            let answered = Answered {
+                high_watermark: reply.high_watermark,
+                log_start: reply.log_start_offset,
+                has_records: !reply.records.is_empty(),
+                has_error: reply.error_code != 0 || reply.diverging_epoch.is_some(),
+            };
+            sessions.answer(session_id, &target.key, answered)
+        }));
+    }
+    news
 }
 
 /// Who leads a partition that was asked of another leader, or under another epoch (KIP-951).

@@ -54,7 +54,7 @@ use kafka_protocol::protocol::StrBytes;
 use smallvec::smallvec;
 use store_adapter::ids::ProducerId;
 
-use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
+use crate::api::{ApiRequest, ApiResponse, CloseReason, RequestContext, Staged};
 use crate::broker::Broker;
 use crate::order::ADD_OF_BROKERS_FROM;
 use crate::turns::{Key, Keys, Turn};
@@ -69,13 +69,13 @@ pub(crate) async fn dispatch(
     context: &RequestContext,
     request: ApiRequest,
 ) -> Staged<ApiResponse> {
-    let turn = in_its_place(context, &request).await;
+    let turn = match in_its_place(context, &request).await {
+        Ok(turn) => turn,
+        Err(reason) => return Staged::Close(reason),
+    };
     let staged = handle(broker, context, request).await;
     match turn {
-        Some(turn) => staged.map(move |answer| {
-            drop(turn);
-            answer
-        }),
+        Some(turn) => turn.keep(&*broker.env().runtime, context.admitted.clone(), staged),
         None => staged,
     }
 }
@@ -162,7 +162,10 @@ async fn handle(
 
 /// Waits for what has to be settled before, among requests that overlap, and takes its turn.
 /// Produce sees to itself; what stands alone has nothing to wait for.
-async fn in_its_place(context: &RequestContext, request: &ApiRequest) -> Option<Turn> {
+async fn in_its_place(
+    context: &RequestContext,
+    request: &ApiRequest,
+) -> Result<Option<Turn>, CloseReason> {
     let connection = &context.connection;
     let of_session = |id: &StrBytes, producer: kp::ProducerId| {
         let mut keys: Keys = smallvec![Key::Transaction(shared_text(id))];
@@ -174,11 +177,13 @@ async fn in_its_place(context: &RequestContext, request: &ApiRequest) -> Option<
     let keys: Keys = match request {
         ApiRequest::OffsetCommit(request) => {
             let group = || smallvec![Key::Group(shared_text(&request.group_id))];
-            connection.turns.free(group).await;
-            return None;
+            connection.turns.free(group).await?;
+            return Ok(None);
         }
         ApiRequest::InitProducerId(request) => {
-            let id = request.transactional_id.as_ref()?;
+            let Some(id) = &request.transactional_id else {
+                return Ok(None);
+            };
             of_session(id, request.producer_id)
         }
         ApiRequest::AddPartitionsToTxn(request) if context.version < ADD_OF_BROKERS_FROM => {
@@ -196,9 +201,9 @@ async fn in_its_place(context: &RequestContext, request: &ApiRequest) -> Option<
             keys.push(Key::Group(shared_text(&request.group_id)));
             keys
         }
-        _ => return None,
+        _ => return Ok(None),
     };
-    Some(Turn::next(connection, keys).await)
+    Turn::next(connection, keys).await.map(Some)
 }
 
 /// The answer that `build` makes. A large one is not kept while it waits for its turn: it is made

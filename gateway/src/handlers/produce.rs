@@ -13,6 +13,7 @@
 //! on meanwhile; batches of no transaction that come behind it wait in their first stage.
 
 mod answers;
+mod judged;
 mod leader;
 mod whole;
 
@@ -30,6 +31,7 @@ use store_adapter::runtime::BoxFuture;
 use tokio::sync::oneshot;
 
 use self::answers::{appended, failed, refused};
+use self::judged::{Judged, Verdict};
 use self::whole::BatchesOf;
 use crate::api::{ApiResponse, CloseReason, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
@@ -78,6 +80,8 @@ struct Unordered {
     whole: Option<ResponseError>,
     hosted: Vec<Result<Arc<HostedTopic>, ResponseError>>,
     duplicates: BTreeSet<Place>,
+    /// What was judged before anything is ordered.
+    judged: Judged,
 }
 
 /// First stage: verify, validate, classify, queue. Second stage: the commits.
@@ -92,21 +96,26 @@ pub(crate) async fn handle(
     };
     let turns = &context.connection.turns;
     let keys = batches.keys(&request);
-    if batches.others {
+    let free = if batches.others {
         // What is of no transaction lies in the log behind all that came before it.
-        turns.none().await;
+        turns.none().await
     } else {
         let with_others = || keys.iter().cloned().chain([Key::OtherBatches]).collect();
-        turns.free(with_others).await;
+        turns.free(with_others).await
+    };
+    if let Err(reason) = free {
+        return Staged::Close(reason);
     }
-    let unordered = Unordered {
+    let mut unordered = Unordered {
         broker: broker.clone(),
         context: context.clone(),
         whole,
         hosted: find_topics(broker, context, &request.topic_data),
         duplicates: duplicate_partitions(&request.topic_data),
         request,
+        judged: Judged::new(),
     };
+    unordered.judge().await;
     if batches.producer.is_none() {
         return unordered.now(&BTreeMap::new());
     }
@@ -124,7 +133,8 @@ pub(crate) async fn handle(
 
 impl Unordered {
     /// Orders the batches.
-    fn order(&self, verified: &BTreeMap<Place, Verification>) -> Vec<(Place, Outcome)> {
+    fn order(&mut self, verified: &BTreeMap<Place, Verification>) -> Vec<(Place, Outcome)> {
+        let mut judged = std::mem::take(&mut self.judged);
         let mut outcomes = Vec::new();
         for (t, (topic, hosted)) in self.request.topic_data.iter().zip(&self.hosted).enumerate() {
             for (p, data) in topic.partition_data.iter().enumerate() {
@@ -135,7 +145,10 @@ impl Unordered {
                     (None, Ok(_)) if self.duplicates.contains(&(t, p)) => {
                         refuse(ResponseError::InvalidRecord)
                     }
-                    (None, Ok(hosted)) => self.append(hosted, data, verified.get(&(t, p))),
+                    (None, Ok(hosted)) => {
+                        let judged = judged.remove(&(t, p));
+                        self.append(hosted, data, verified.get(&(t, p)), judged)
+                    }
                 };
                 outcomes.push(((t, p), outcome));
             }
@@ -143,7 +156,7 @@ impl Unordered {
         outcomes
     }
 
-    fn now(self, verified: &BTreeMap<Place, Verification>) -> Staged<ApiResponse> {
+    fn now(mut self, verified: &BTreeMap<Place, Verification>) -> Staged<ApiResponse> {
         let outcomes = self.order(verified);
         if self.request.acks == 0 {
             return unacknowledged(outcomes, self.context.version);
@@ -154,7 +167,12 @@ impl Unordered {
 
     /// Orders the batches when their coordinator has answered: now, or in a task of its own. What
     /// its client sends behind it, or that it goes away, makes no difference.
-    fn verified(self, keys: Keys, places: Vec<Place>, question: Question) -> Staged<ApiResponse> {
+    fn verified(
+        mut self,
+        keys: Keys,
+        places: Vec<Place>,
+        question: Question,
+    ) -> Staged<ApiResponse> {
         let answer = Answering::of(&self);
         let runtime = self.broker.env().runtime.clone();
         let connection = self.context.connection.clone();
@@ -219,6 +237,7 @@ impl Unordered {
         hosted: &HostedTopic,
         data: &PartitionProduceData,
         verified: Option<&Verification>,
+        judged: Option<Verdict>,
     ) -> Outcome {
         let version = self.context.version;
         let refuse = |code| Outcome::Refused(Refusal::Code(code));
@@ -239,7 +258,8 @@ impl Unordered {
         }
         let now_ms = self.broker.env().clock.wall_ms();
         let admitted = self.context.admitted.clone();
-        match validate::batch(records, &hosted.rules, now_ms) {
+        let judge = || validate::batch(records, &hosted.rules, now_ms);
+        match judged.unwrap_or_else(judge) {
             Ok(valid) => Outcome::Appending {
                 ticket: partition.append_opening(&valid.batch, opening, admitted),
                 timestamp: valid

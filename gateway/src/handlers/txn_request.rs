@@ -12,7 +12,8 @@ use store_adapter::runtime::BoxFuture;
 use crate::api::{ApiResponse, RequestContext, Staged};
 
 /// An answer that is begun at once: what it decides is ordered before the next request of the
-/// connection is read, and becomes durable together with that.
+/// connection is read, and becomes durable together with that. The rest settles by itself, with the
+/// request's turn (`crate::turns`).
 pub(super) fn begun(
     answer: impl Future<Output = ApiResponse> + Send + 'static,
 ) -> Staged<ApiResponse> {

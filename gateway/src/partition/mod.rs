@@ -17,6 +17,7 @@ mod compaction;
 mod epochs;
 mod error;
 mod guard;
+mod judge;
 mod lane;
 mod marker;
 mod open;
@@ -54,6 +55,7 @@ pub use compaction::{
 pub use epochs::EpochEnd;
 pub use error::{AppendError, ReadError};
 pub use guard::{Guard, Opening};
+pub use judge::UNPACKED_ON_WORKER_MAX;
 pub use lane::Lane;
 pub use marker::Marker;
 pub use read::{Isolation, ListedOffset, ReadOutcome};
@@ -120,7 +122,7 @@ pub struct PartitionDeps {
     pub unpacking: Arc<Semaphore>,
 }
 
-/// Batches that are unpacked at a time to find a record: each may take 64 MiB.
+/// Batches that are unpacked at a time, to find a record or to be judged: each may take 64 MiB.
 pub const UNPACKING_MAX: usize = 2;
 
 /// A partition that this broker leads.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use coordinator::service::fences::FenceTable;
 use coordinator::volume::format::Restored;
-use store_adapter::ids::{LeaderEpoch, LogId, ShardId};
+use parking_lot::Mutex;
+use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use store_adapter::memory::MemoryStore;
-use store_adapter::runtime::{BoxFuture, Env};
+use store_adapter::runtime::{BoxFuture, Env, Runtime};
 use store_adapter::store::LogStore;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -68,4 +69,56 @@ pub(super) async fn lead_on(
     };
     let opened = Partition::open(LOG, "t".into(), LeaderEpoch(epoch), i64::MAX, deps).await;
     opened.unwrap()
+}
+
+/// Keeps io tasks instead of running them.
+#[derive(Debug)]
+pub(super) struct Kept {
+    real: Arc<dyn Runtime>,
+    tasks: Mutex<Tasks>,
+}
+
+#[derive(Default)]
+struct Tasks(Vec<BoxFuture<'static, ()>>);
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Tasks").field(&self.0.len()).finish()
+    }
+}
+
+impl Kept {
+    /// What it has.
+    pub(super) fn take(&self) -> Vec<BoxFuture<'static, ()>> {
+        std::mem::take(&mut self.tasks.lock().0)
+    }
+}
+
+impl Runtime for Kept {
+    fn spawn(&self, name: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        self.real.spawn(name, task)
+    }
+
+    fn spawn_io(&self, _: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        self.tasks.lock().0.push(task);
+        Box::pin(ready(()))
+    }
+}
+
+/// Leads [`LOG`], which it creates, with what keeps the io tasks.
+pub(super) async fn lead_keeping(store: Arc<MemoryStore>) -> (Arc<Partition>, Arc<Kept>) {
+    let owner = OwnerEpoch {
+        assignment: 1,
+        instance: 1,
+    };
+    store.open_shard(SHARD, owner).await.unwrap();
+    store.create(LOG, "t", SHARD).await.unwrap();
+    let real = Env::real();
+    let kept = Arc::new(Kept {
+        real: real.runtime.clone(),
+        tasks: Mutex::default(),
+    });
+    let runtime: Arc<dyn Runtime> = kept.clone();
+    let led = lead_on(store, Env { runtime, ..real }, 1, Arc::default()).await;
+    (led, kept)
 }

@@ -55,6 +55,13 @@ pub struct TopicRules {
     pub compaction: CompactionRules,
 }
 
+impl TopicRules {
+    /// Whether the records of compressed batches have to be looked at.
+    pub fn look_inside(&self) -> bool {
+        self.unpack || self.compact
+    }
+}
+
 impl Default for TopicRules {
     /// Kafka's defaults.
     fn default() -> Self {
@@ -270,6 +277,11 @@ impl Single {
         matches!(peek(&self.0), Peek::Transactional { producer_id, .. } if producer_id >= 0)
     }
 
+    /// Whether its records are compressed.
+    pub fn is_compressed(&self) -> bool {
+        BatchHeader::read(&self.0).is_ok_and(|header| header.compression() != 0)
+    }
+
     /// The batch as sent.
     pub fn bytes(&self) -> &Bytes {
         &self.0
@@ -294,6 +306,16 @@ pub struct Valid {
 
 /// Checks a batch against the rules of its topic. The first check that fails decides.
 pub fn batch(single: Single, rules: &TopicRules, now_ms: i64) -> Result<Valid, ValidateError> {
+    batch_within(single, rules, now_ms, &mut { UNPACKED_MAX })
+}
+
+/// The same if its records unpack to no more than `room`, from which they are taken.
+pub(super) fn batch_within(
+    single: Single,
+    rules: &TopicRules,
+    now_ms: i64,
+    room: &mut usize,
+) -> Result<Valid, ValidateError> {
     let Single(bytes) = single;
     let header = BatchHeader::read(&bytes)?;
     if header.base_offset != 0 {
@@ -311,9 +333,11 @@ pub fn batch(single: Single, rules: &TopicRules, now_ms: i64) -> Result<Valid, V
     let records = batch.bytes().slice(HEADER_LEN..);
     let max_timestamp = match header.compression() {
         0 => check.records(&header, &records)?,
-        _ if rules.unpack || rules.compact => {
-            let unpacked = unpack(&header, &records, UNPACKED_MAX);
-            check.records(&header, &unpacked.map_err(InvalidRecord::Packed)?)?
+        _ if rules.look_inside() => {
+            let unpacked = unpack(&header, &records, *room);
+            let unpacked = unpacked.map_err(InvalidRecord::Packed)?;
+            *room = room.saturating_sub(unpacked.len());
+            check.records(&header, &unpacked)?
         }
         _ => check.header_only(&header)?,
     };

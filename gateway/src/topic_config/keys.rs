@@ -13,12 +13,18 @@ pub enum ConfigType {
     String = 2,
     /// 32 bits.
     Int = 3,
+    /// 16 bits.
+    Short = 4,
     /// 64 bits.
     Long = 5,
     /// A decimal number.
     Double = 6,
     /// Texts, divided by commas.
     List = 7,
+    /// The name of a Java class.
+    Class = 8,
+    /// A secret.
+    Password = 9,
 }
 
 impl ConfigType {
@@ -28,9 +34,12 @@ impl ConfigType {
             Self::Boolean => 1,
             Self::String => 2,
             Self::Int => 3,
+            Self::Short => 4,
             Self::Long => 5,
             Self::Double => 6,
             Self::List => 7,
+            Self::Class => 8,
+            Self::Password => 9,
         }
     }
 }
@@ -89,7 +98,8 @@ macro_rules! keys {
 
 keys! {
     "cleanup.policy" List "delete" Some("log.cleanup.policy"), Use::Rules(served::cleanup_policy),
-        "How old records go: delete, by age and size; compact, for a newer one of their key; both.";
+        "How old records go: delete, by age and size; compact, for a newer one of their key; \
+         both; or, if it is empty, not at all.";
     "compression.gzip.level" Int "-1" Some("compression.gzip.level"), ANYHOW,
         "Level of gzip, if the broker compressed.";
     "compression.lz4.level" Int "9" Some("compression.lz4.level"), ANYHOW,
@@ -173,7 +183,7 @@ pub fn find(name: &str) -> Option<&'static TopicKey> {
 /// The number of every type that has one; `None` if `value` is none.
 pub(super) fn same(config_type: ConfigType, one: &str, other: &str) -> bool {
     match config_type {
-        ConfigType::Int | ConfigType::Long => {
+        ConfigType::Short | ConfigType::Int | ConfigType::Long => {
             matches!((one.parse::<i64>(), other.parse::<i64>()), (Ok(a), Ok(b)) if a == b)
         }
         ConfigType::Double => {
@@ -181,6 +191,8 @@ pub(super) fn same(config_type: ConfigType, one: &str, other: &str) -> bool {
                 (Ok(a), Ok(b)) if a.total_cmp(&b).is_eq())
         }
         ConfigType::Boolean => one.eq_ignore_ascii_case(other),
-        ConfigType::String | ConfigType::List => one == other,
+        ConfigType::String | ConfigType::List | ConfigType::Class | ConfigType::Password => {
+            one == other
+        }
     }
 }

@@ -50,11 +50,13 @@ pub(super) fn segment_ms(rules: &mut TopicRules, value: &str) -> Result<(), Stri
 
 pub(super) fn cleanup_policy(rules: &mut TopicRules, value: &str) -> Result<(), String> {
     let (mut compact, mut delete) = (0, 0);
-    for policy in value.split(',').map(str::trim) {
+    // None at all: nothing goes but by DeleteRecords.
+    let named = (!value.trim().is_empty()).then(|| value.split(','));
+    for policy in named.into_iter().flatten().map(str::trim) {
         match policy {
             "compact" => compact += 1,
             "delete" => delete += 1,
-            _ => return Err("must be compact, delete, or both".to_owned()),
+            _ => return Err("must be compact, delete, both, or none".to_owned()),
         }
     }
     if compact > 1 || delete > 1 {

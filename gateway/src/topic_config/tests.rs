@@ -52,6 +52,8 @@ fn compaction_takes_what_kafka_takes() {
         ("delete", false, true),
         ("compact,delete", true, true),
         ("delete, compact", true, true),
+        ("", false, false),
+        (" ", false, false),
     ] {
         let rules = with("cleanup.policy", value).unwrap();
         assert_eq!((rules.compact, rules.delete), (compact, delete), "{value}");
@@ -91,7 +93,8 @@ fn what_has_no_effect_is_refused() {
         ("segment.jitter.ms", "1"),
         ("cleanup.policy", "sweep"),
         ("cleanup.policy", "compact,compact"),
-        ("cleanup.policy", ""),
+        ("cleanup.policy", ","),
+        ("cleanup.policy", "delete,"),
         ("delete.retention.ms", "-1"),
         ("min.compaction.lag.ms", "-1"),
         ("max.compaction.lag.ms", "0"),

@@ -361,6 +361,67 @@ async fn a_huge_frame_that_comes_slowly_stops_nobody() {
 }
 
 #[tokio::test]
+async fn who_waits_for_the_one_huge_frame_ends_no_smaller_one() {
+    let kit = Kit::with(|setup| setup.budget = 4 << 20);
+    let request = produce(1, 200_000);
+    let (first, rest) = request.split_at(100_000);
+    let mut smaller = kit.connect().await;
+    smaller.write_all(first).await.unwrap();
+    kit.until_taken(100_000).await;
+    // It stalled before the huge one, which makes way all the same.
+    let mut huge = kit.connect().await;
+    huge.write_all(&claim(100 << 20)).await.unwrap();
+    huge.write_all(&vec![0; 6 << 20]).await.unwrap();
+    let others = async {
+        loop {
+            refused(&kit, 5 << 20).await;
+        }
+    };
+    tokio::select! {
+        closed = kit::answer(&mut huge) => assert!(closed.is_none()),
+        () = others => {}
+    }
+    smaller.write_all(rest).await.unwrap();
+    kit.next_call().await.answer();
+    assert!(kit::answer(&mut smaller).await.is_some());
+}
+
+#[tokio::test]
+async fn what_lies_behind_a_request_that_takes_long_is_not_to_blame() {
+    let kit = Kit::with(|setup| setup.budget = 1 << 20);
+    let mut waiting = kit.connect().await;
+    // The next buffer is as large as this frame.
+    waiting.write_all(&produce(1, 50_000)).await.unwrap();
+    kit.next_call().await.answer();
+    assert!(kit::answer(&mut waiting).await.is_some());
+    let behind = heartbeat(3);
+    let (begins, rest) = behind.split_at(10);
+    let both = [&metadata(2)[..], begins].concat();
+    waiting.write_all(&both).await.unwrap();
+    let long = kit.next_call().await;
+    // More than there is room for: the first of them make way for the others.
+    let mut stalled = Vec::new();
+    for _ in 0..24 {
+        let mut client = kit.connect().await;
+        client.write_all(&claim(60_000)).await.unwrap();
+        client.write_all(&[0; 8 * 1024]).await.unwrap();
+        stalled.push(client);
+    }
+    let closed = stalled
+        .iter_mut()
+        .map(|client| Box::pin(kit::answer(client)));
+    let (first, _, _) = futures_util::future::select_all(closed).await;
+    assert!(first.is_none());
+    waiting.write_all(rest).await.unwrap();
+    long.answer();
+    kit.next_call().await.answer();
+    for expected in [2, 3] {
+        let answer = kit::answer(&mut waiting).await.unwrap();
+        assert_eq!(answer.correlation_id, expected);
+    }
+}
+
+#[tokio::test]
 async fn frames_that_stall_make_way_for_others() {
     const KIB: usize = 1024;
     let kit = Kit::with(|setup| setup.budget = 4 << 20);

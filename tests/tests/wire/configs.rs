@@ -252,6 +252,7 @@ async fn what_changes_nothing_is_accepted_and_the_rest_is_refused() {
         ("min.cleanable.dirty.ratio", "0.25"),
         ("cleanup.policy", "compact"),
         ("cleanup.policy", "compact,delete"),
+        ("cleanup.policy", ""),
         ("delete.retention.ms", "1000"),
         ("max.compaction.lag.ms", "2000"),
         ("min.compaction.lag.ms", "1000"),
@@ -300,7 +301,8 @@ async fn lists_have_operations_of_their_own() {
     for (key, op, value, code) in [
         ("cleanup.policy", APPEND, "delete", 0),
         ("cleanup.policy", APPEND, "compact", 0),
-        ("cleanup.policy", SUBTRACT, "compact", 0),
+        ("cleanup.policy", SUBTRACT, "compact,delete", 0),
+        ("cleanup.policy", APPEND, "delete", 0),
         ("max.message.bytes", APPEND, "1", 40),
         ("max.message.bytes", SUBTRACT, "1", 40),
         ("no.such.key", APPEND, "1", 40),

@@ -426,6 +426,52 @@ async fn the_broker_shows_its_keys() {
     assert_eq!((none_set.error_code, none_set.configs.len()), (0, 0));
 }
 
+/// Also those that have no effect here.
+#[tokio::test]
+async fn the_broker_shows_every_key_of_kafkas() {
+    let target = Target::shared();
+    let mut client = target.connect().await;
+    let metadata = ops::metadata(&mut client, "none").await.unwrap();
+    let id = metadata.brokers[0].node_id.0.to_string();
+    let request = DescribeConfigsRequest::default()
+        .with_resources(vec![
+            DescribeConfigsResource::default()
+                .with_resource_type(4)
+                .with_resource_name(text(&id))
+                .with_configuration_keys(None),
+        ])
+        .with_include_synonyms(true)
+        .with_include_documentation(true);
+    let response = client.call(&request, 4).await.unwrap();
+    let result = &response.results[0];
+    let configs = by_name(result);
+    assert_eq!(configs.len(), result.configs.len(), "each once");
+    assert!(configs.len() >= 340, "{}", configs.len());
+    for (name, value, kind) in [
+        ("background.threads", Some("10"), 3),
+        ("broker.rack", None, 2),
+        ("compression.gzip.level", Some("-1"), 3),
+        ("delete.topic.enable", Some("true"), 1),
+        ("log.cleaner.threads", Some("1"), 3),
+        ("log.flush.interval.ms", None, 5),
+        ("sasl.server.callback.handler.class", None, 8),
+        ("request.timeout.ms", Some("30000"), 3),
+        ("ssl.keystore.password", None, 9),
+        ("transaction.state.log.segment.bytes", Some("104857600"), 3),
+    ] {
+        let config = &configs[name];
+        let shown = config.value.as_deref();
+        let shown = (name, shown, config.config_type, config.config_source);
+        assert_eq!(shown, (name, value, kind, 5));
+        assert_eq!(config.is_sensitive, kind == 9, "{name}");
+        let documented = config.documentation.as_ref();
+        assert!(documented.is_some_and(|text| !text.is_empty()), "{name}");
+    }
+    // Two names of one key.
+    assert_eq!(configs["broker.id"].value, configs["node.id"].value);
+    assert_eq!(configs["broker.id"].config_type, 3);
+}
+
 #[tokio::test]
 async fn what_has_no_configs_is_refused() {
     let target = Target::shared();

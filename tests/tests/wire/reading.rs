@@ -271,6 +271,8 @@ async fn r15_leader_epochs() {
         (75, 75)
     );
     assert_eq!(with_epoch(&mut client, "epochs-r15", -1).await, (0, 0));
+    // To Fetch any negative one is none.
+    assert_eq!(with_epoch(&mut client, "epochs-r15", -2).await, (0, 74));
     // Batches say under which epoch they were written.
     let stored = fetch_batch(&mut client, "epochs-r15", 0).await;
     assert_eq!(stored[12..16], epoch.to_be_bytes());

@@ -198,6 +198,81 @@ async fn a_topic_that_is_named_twice_is_not_deleted() {
 }
 
 #[tokio::test]
+async fn a_topic_that_is_named_by_name_and_by_id_is_not_deleted() {
+    let target = Target::shared();
+    let mut client = target.with_topic("named-both-ways", 1).await;
+    let found = ops::metadata(&mut client, "named-both-ways").await.unwrap();
+    let id = found.topics[0].topic_id;
+    let name = ops::topic_name("named-both-ways");
+    let named = DeleteTopicState::default().with_name(Some(name.clone()));
+    let by_id = DeleteTopicState::default()
+        .with_name(None)
+        .with_topic_id(id);
+    for (topics, codes) in [
+        (vec![named.clone(), by_id.clone()], vec![42]),
+        (vec![by_id.clone(), named.clone()], vec![42]),
+        (
+            vec![named.clone(), by_id.clone(), by_id.clone()],
+            vec![42, 42],
+        ),
+    ] {
+        let request = DeleteTopicsRequest::default()
+            .with_topics(topics)
+            .with_timeout_ms(30_000);
+        let response = client.call(&request, 6).await.unwrap();
+        let answers = response.responses.iter();
+        let mut got: Vec<_> = answers
+            .map(|t| (t.name.is_some(), t.topic_id == id, t.error_code))
+            .collect();
+        got.sort_unstable();
+        let answered: Vec<i16> = got.iter().map(|(_, _, code)| *code).collect();
+        assert_eq!(answered, codes);
+        // Under its name, and with its id.
+        assert_eq!(got.last(), Some(&(true, true, 42)));
+    }
+    let still = ops::metadata(&mut client, "named-both-ways").await.unwrap();
+    assert_eq!(still.topics[0].error_code, 0);
+    // A name that says too much is none.
+    let request = DeleteTopicsRequest::default()
+        .with_topics(vec![named.clone(), named, by_id])
+        .with_timeout_ms(30_000);
+    let response = client.call(&request, 6).await.unwrap();
+    let answers = response.responses.iter();
+    let mut codes: Vec<i16> = answers.map(|t| t.error_code).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 42]);
+}
+
+#[tokio::test]
+async fn where_deletion_is_disabled_nothing_is_deleted() {
+    let target = Target::start(&[("delete.topic.enable", "false")]);
+    let mut client = target.with_topic("stays", 1).await;
+    let found = ops::metadata(&mut client, "stays").await.unwrap();
+    let id = found.topics[0].topic_id;
+    for version in [1, 2, 3, 5, 6] {
+        let mut request = DeleteTopicsRequest::default().with_timeout_ms(30_000);
+        if version < 6 {
+            request.topic_names = ["stays", "no-such-topic"].map(ops::topic_name).to_vec();
+        } else {
+            let name = Some(ops::topic_name("no-such-topic"));
+            request.topics = vec![
+                DeleteTopicState::default().with_name(name),
+                DeleteTopicState::default()
+                    .with_name(None)
+                    .with_topic_id(id),
+            ];
+        }
+        let response = client.call(&request, version).await.unwrap();
+        let answers = response.responses.iter();
+        let codes: Vec<i16> = answers.map(|topic| topic.error_code).collect();
+        let expected = if version < 3 { 42 } else { 73 };
+        assert_eq!(codes, [expected; 2], "v{version}");
+    }
+    let still = ops::metadata(&mut client, "stays").await.unwrap();
+    assert_eq!(still.topics[0].error_code, 0);
+}
+
+#[tokio::test]
 async fn a_topic_that_is_named_twice_is_not_created_and_does_not_grow() {
     // A thousand of them Kafka does not answer in time.
     let many = if on_kafka() { 3 } else { TIMES };

@@ -24,10 +24,10 @@ pub(super) struct Delete {
     groups: Chosen,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(clippy::struct_field_names, reason = "the names of the document")]
-struct Deleted {
+pub(super) struct Deleted {
     group: String,
     deleted: bool,
     error: Option<String>,
@@ -91,9 +91,9 @@ pub(super) struct DeleteOffsets {
     topics: Topics,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DeletedOffset {
+pub(super) struct DeletedOffset {
     group: String,
     topic: String,
     partition: i32,

@@ -9,7 +9,7 @@ use kafka_protocol::protocol::Decodable;
 use serde::Serialize;
 
 use super::super::client::{Client, Key};
-use super::super::output::{Failure, Format, Row, render};
+use super::super::output::{Failure, Format, Row, help, render};
 use super::super::topics::Cluster;
 use super::offsets::{self, LATEST, Place};
 use super::{Chosen, partly, scope};
@@ -43,6 +43,18 @@ struct Found {
 }
 
 impl Describe {
+    pub(super) fn help(&self) -> Result<String, Failure> {
+        if self.members {
+            help::<Member>()
+        } else if self.state {
+            help::<Summary>()
+        } else if self.verbose {
+            help::<Verbose>()
+        } else {
+            help::<Progress>()
+        }
+    }
+
     pub(super) async fn run(&self, client: &mut Client, format: Format) -> Result<String, Failure> {
         let mut found = Found::default();
         let mut failed = None;
@@ -92,7 +104,7 @@ impl Describe {
 }
 
 /// A partition of a group, in the columns of `kafka-consumer-groups --describe`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Progress {
     group: String,
@@ -138,7 +150,7 @@ impl Row for Progress {
 }
 
 /// The same with the leader epochs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
 struct Verbose(Progress);
 
@@ -225,7 +237,7 @@ fn assigned(member: &DescribedGroupMember) -> Vec<Place> {
         .collect()
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Member {
     group: String,
@@ -296,7 +308,7 @@ fn member(group: &str, member: &DescribedGroupMember) -> Member {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
     group: String,

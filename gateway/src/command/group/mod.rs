@@ -14,7 +14,7 @@ use kafka_protocol::messages::ListGroupsRequest;
 use serde::Serialize;
 
 use super::client::{Client, Connect};
-use super::output::{Failure, Format, Row, check, render};
+use super::output::{Failure, Format, Row, check, help, render};
 use super::topics::text;
 use delete::{Delete, DeleteOffsets};
 use describe::Describe;
@@ -74,6 +74,9 @@ struct List {
 impl Group {
     /// Runs the command.
     pub(crate) async fn run(self) -> Result<String, Failure> {
+        if self.format == Format::Help {
+            return self.verb.help();
+        }
         let mut client = Client::new(&self.connect);
         match self.verb {
             Verb::List(list) => render(&list.run(&mut client).await?, self.format),
@@ -85,7 +88,19 @@ impl Group {
     }
 }
 
-#[derive(Debug, Serialize)]
+impl Verb {
+    fn help(&self) -> Result<String, Failure> {
+        match self {
+            Self::List(_) => help::<Listed>(),
+            Self::Describe(describe) => describe.help(),
+            Self::Delete(_) => help::<delete::Deleted>(),
+            Self::DeleteOffsets(_) => help::<delete::DeletedOffset>(),
+            Self::ResetOffsets(_) => help::<reset::Moved>(),
+        }
+    }
+}
+
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Listed {
     group: String,

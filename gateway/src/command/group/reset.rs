@@ -97,9 +97,9 @@ struct Known {
 }
 
 /// A partition's old and new offset.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Moved {
+pub(super) struct Moved {
     group: String,
     topic: String,
     partition: i32,

@@ -21,7 +21,7 @@ use store_adapter::runtime::Env;
 use super::Signals;
 use super::bytes::Delimiter;
 use super::client::{Client, Connect, RETRY_PAUSE, passes};
-use super::output::{Failure, Format, Row, check, or_dash, render};
+use super::output::{Failure, Format, Row, check, help, or_dash, render};
 use super::topics::Cluster;
 use batch::{Header, Pending, partition_of};
 use input::Input;
@@ -96,7 +96,7 @@ fn header(text: &str) -> Result<Header, String> {
 }
 
 /// What was written to a partition.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
     topic: String,
@@ -129,6 +129,9 @@ impl Row for Written {
 impl Produce {
     /// Runs the command.
     pub(crate) async fn run(self) -> Result<String, Failure> {
+        if self.format == Format::Help {
+            return help::<Written>();
+        }
         let signals = Signals::new()
             .map_err(|error| Failure::Refused(format!("cannot wait for signals: {error}")))?;
         let source: Box<dyn Read + Send> = match &self.file {

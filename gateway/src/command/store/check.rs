@@ -38,7 +38,7 @@ impl Check {
         }
         findings.extend(snapshot_findings(opened).await);
         let text = match self.format {
-            Format::Json | Format::Jsonl | Format::Yaml => {
+            Format::Json | Format::Jsonl | Format::Yaml | Format::Help => {
                 let findings = findings.iter();
                 let shown = json!({
                     "shards": opened.shards.len() + opened.refused.len(),
@@ -66,7 +66,7 @@ impl Check {
                 text
             }
         };
-        if findings.is_empty() {
+        if findings.is_empty() || self.format == Format::Help {
             return Ok(text);
         }
         Err(Failure::Refused(format!(

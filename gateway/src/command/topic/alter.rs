@@ -43,7 +43,7 @@ pub(super) struct Alter {
 }
 
 /// A change of a topic.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Alteration {
     topic: String,

@@ -25,7 +25,7 @@ pub(super) struct Configs {
 }
 
 /// Where a value comes from, in Kafka's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) enum Source {
     #[serde(rename = "DYNAMIC_TOPIC_CONFIG")]
     Topic,
@@ -37,6 +37,7 @@ pub(super) enum Source {
     File,
     #[serde(rename = "DEFAULT_CONFIG")]
     Default,
+    #[default]
     #[serde(rename = "UNKNOWN")]
     Unknown,
 }
@@ -66,7 +67,7 @@ impl Source {
 }
 
 /// A config of a topic.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Config {
     pub(super) topic: String,

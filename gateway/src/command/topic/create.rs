@@ -37,7 +37,7 @@ pub(super) struct Create {
 }
 
 /// What became of a topic.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Creation {
     topic: String,

@@ -25,7 +25,7 @@ pub(super) struct Delete {
 }
 
 /// What became of a topic.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Deleted {
     topic: String,

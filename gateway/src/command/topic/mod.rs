@@ -11,7 +11,7 @@ mod show;
 use clap::{Args, Subcommand};
 
 use super::client::{Client, Connect};
-use super::output::{Failure, Format, Row, render};
+use super::output::{Failure, Format, Row, help, render};
 use alter::Alter;
 use configs::Configs;
 use create::Create;
@@ -56,6 +56,9 @@ impl Topic {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let client = &mut Client::new(&self.connect);
         let format = self.format;
+        if format == Format::Help {
+            return self.verb.help();
+        }
         match self.verb {
             Verb::List(verb) => render(&verb.run(client).await?, format),
             Verb::Create(verb) => verb.run(client).await?.print(format),
@@ -65,6 +68,21 @@ impl Topic {
             Verb::Alter(verb) => verb.run(client).await?.print(format),
             Verb::Delete(verb) => verb.run(client).await?.print(format),
             Verb::DeleteRecords(verb) => verb.run(client).await?.print(format),
+        }
+    }
+}
+
+impl Verb {
+    fn help(&self) -> Result<String, Failure> {
+        match self {
+            Self::List(_) => help::<show::Listed>(),
+            Self::Create(_) => help::<create::Creation>(),
+            Self::Describe(_) => help::<show::Described>(),
+            Self::Partitions(_) => help::<show::PartitionState>(),
+            Self::Configs(_) => help::<configs::Config>(),
+            Self::Alter(_) => help::<alter::Alteration>(),
+            Self::Delete(_) => help::<delete::Deleted>(),
+            Self::DeleteRecords(_) => help::<records::Trimmed>(),
         }
     }
 }

@@ -66,7 +66,7 @@ fn before(given: &str) -> Result<i64, String> {
 }
 
 /// Where a partition begins, before and after.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Trimmed {
     topic: String,

@@ -20,7 +20,7 @@ pub(super) struct List {
 }
 
 /// A topic.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Listed {
     topic: String,
@@ -83,7 +83,7 @@ pub(super) struct Describe {
 }
 
 /// A topic and what is set on it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Described {
     #[serde(flatten)]
@@ -147,7 +147,7 @@ pub(super) struct Partitions {
 }
 
 /// A partition. Offsets are not there where there is no leader to ask.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PartitionState {
     topic: String,

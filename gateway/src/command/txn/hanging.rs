@@ -32,7 +32,7 @@ pub(super) struct FindHanging {
 }
 
 /// A transaction that hangs, in the columns of `kafka-transactions find-hanging`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Hanging {
     topic: String,

@@ -33,7 +33,7 @@ pub(super) struct List {
 }
 
 /// A transactional id, in the columns of `kafka-transactions list`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Listed {
     pub(super) transactional_id: String,
@@ -131,7 +131,7 @@ pub(super) struct Describe {
 }
 
 /// A transaction, in the columns of `kafka-transactions describe`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Described {
     coordinator_id: i32,
@@ -247,7 +247,7 @@ pub(super) struct ForceTerminate {
 }
 
 /// What became of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Terminated {
     transactional_id: String,

@@ -7,7 +7,7 @@ mod partitions;
 use clap::{Args, Subcommand};
 
 use super::client::{Client, Connect};
-use super::output::{Failure, Format, render};
+use super::output::{Failure, Format, help, render};
 use hanging::FindHanging;
 use ids::{Describe, ForceTerminate, List};
 use partitions::{Abort, DescribeProducers};
@@ -46,6 +46,9 @@ impl Txn {
     pub(crate) async fn run(self) -> Result<String, Failure> {
         let client = &mut Client::new(&self.connect);
         let format = self.format;
+        if format == Format::Help {
+            return self.verb.help();
+        }
         match self.verb {
             Verb::List(verb) => render(&verb.run(client).await?, format),
             Verb::Describe(verb) => render(&verb.run(client).await?, format),
@@ -53,6 +56,19 @@ impl Txn {
             Verb::FindHanging(verb) => hanging::found(&verb.run(client).await?, format),
             Verb::Abort(verb) => render(&verb.run(client).await?, format),
             Verb::ForceTerminate(verb) => render(&verb.run(client).await?, format),
+        }
+    }
+}
+
+impl Verb {
+    fn help(&self) -> Result<String, Failure> {
+        match self {
+            Self::List(_) => help::<ids::Listed>(),
+            Self::Describe(_) => help::<ids::Described>(),
+            Self::DescribeProducers(_) => help::<partitions::Writer>(),
+            Self::FindHanging(_) => help::<hanging::Hanging>(),
+            Self::Abort(_) => help::<partitions::Aborted>(),
+            Self::ForceTerminate(_) => help::<ids::Terminated>(),
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct DescribeProducers {
 }
 
 /// A producer, in the columns of `kafka-transactions describe-producers`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Writer {
     pub(super) producer_id: i64,
@@ -152,7 +152,7 @@ pub(super) struct Abort {
 }
 
 /// What became of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Aborted {
     topic: String,

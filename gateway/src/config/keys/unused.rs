@@ -13,7 +13,6 @@ pub(super) const KEYS: &[Key] = &[
         "min.insync.replicas",
         "an acknowledgement already means what `flush.policy` says",
     ),
-    ignored("delete.topic.enable", "topics can always be deleted"),
     ignored(
         "inter.broker.listener.name",
         "brokers do not connect to each other",
@@ -31,7 +30,21 @@ pub(super) const KEYS: &[Key] = &[
         "queued.max.requests",
         "`queued.max.request.bytes` bounds what waits",
     ),
+    ignored(
+        "add.partitions.to.txn.retry.backoff.ms",
+        "a Produce waits for its coordinator, which is not asked again",
+    ),
+    ignored(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        "a Produce waits for its coordinator, which is not asked again",
+    ),
     ignored("background.threads", NO_THREADS),
+    ignored("config.providers", NO_CLASSES),
+    ignored(
+        "controlled.shutdown.enable",
+        "there are no leaders to move elsewhere before a stop",
+    ),
+    ignored("cordoned.log.dirs", "there is one directory"),
     ignored("compression.gzip.level", NO_RECOMPRESSION),
     ignored("compression.lz4.level", NO_RECOMPRESSION),
     ignored("compression.zstd.level", NO_RECOMPRESSION),

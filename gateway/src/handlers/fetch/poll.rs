@@ -215,8 +215,9 @@ async fn read_one(
     any: bool,
 ) -> Result<FetchPartitionReply, ResponseError> {
     let wish = &target.wish;
+    // Fetch takes any negative one for none.
     partition
-        .check_leader_epoch(wish.current_leader_epoch)
+        .check_leader_epoch(wish.current_leader_epoch.max(-1))
         .map_err(|error| error_code::read(&error))?;
     if let Some(end) = diverging(partition, wish).await? {
         let mut reply = reply(target.key.partition, partition.visible(), limits.isolation);

@@ -4,43 +4,13 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use parking_lot::Mutex;
 use store_adapter::batch::{Batch, BatchHeader};
-use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence};
+use store_adapter::ids::{ProducerEpoch, ProducerId, Sequence};
 use store_adapter::memory::MemoryStore;
-use store_adapter::runtime::{BoxFuture, Env, Runtime};
-use store_adapter::store::LogStore;
 
-use super::super::testing::{LOG, SHARD, lead_on};
+use super::super::testing::{Kept, lead_keeping};
 use super::*;
 use crate::admitted::Admitted;
-
-/// Keeps io tasks instead of running them.
-#[derive(Debug)]
-struct Kept {
-    real: Arc<dyn Runtime>,
-    tasks: Mutex<Tasks>,
-}
-
-#[derive(Default)]
-struct Tasks(Vec<BoxFuture<'static, ()>>);
-
-impl std::fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Tasks").field(&self.0.len()).finish()
-    }
-}
-
-impl Runtime for Kept {
-    fn spawn(&self, name: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
-        self.real.spawn(name, task)
-    }
-
-    fn spawn_io(&self, _: &str, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
-        self.tasks.lock().0.push(task);
-        Box::pin(std::future::ready(()))
-    }
-}
 
 fn batch(attributes: i16, timestamps: (i64, i64), body: &[u8]) -> Batch {
     let header = BatchHeader {
@@ -63,20 +33,7 @@ fn batch(attributes: i16, timestamps: (i64, i64), body: &[u8]) -> Batch {
 
 /// A log with a batch each, and what keeps its io tasks.
 async fn log(batches: &[Batch]) -> (Arc<Partition>, Arc<Kept>) {
-    let store = Arc::new(MemoryStore::new());
-    let owner = OwnerEpoch {
-        assignment: 1,
-        instance: 1,
-    };
-    store.open_shard(SHARD, owner).await.unwrap();
-    store.create(LOG, "t", SHARD).await.unwrap();
-    let real = Env::real();
-    let kept = Arc::new(Kept {
-        real: real.runtime.clone(),
-        tasks: Mutex::default(),
-    });
-    let runtime: Arc<dyn Runtime> = kept.clone();
-    let led = lead_on(store.clone(), Env { runtime, ..real }, 1, Arc::default()).await;
+    let (led, kept) = lead_keeping(Arc::new(MemoryStore::new())).await;
     for batch in batches {
         let appended = led.append(batch, Admitted::default());
         appended.outcome().await.unwrap();
@@ -96,7 +53,7 @@ async fn few_batches_are_unpacked_at_a_time() {
         if let Some(found) = all.as_mut().now_or_never() {
             break found;
         }
-        let tasks = std::mem::take(&mut kept.tasks.lock().0);
+        let tasks = kept.take();
         assert!((1..=2).contains(&tasks.len()), "{}", tasks.len());
         unpacked += tasks.len();
         for task in tasks {
@@ -119,5 +76,5 @@ async fn a_header_that_says_too_much_does_not_hide_what_follows() {
     }
     let found = led.max_timestamp(isolation).await.unwrap();
     assert_eq!((found.offset, found.timestamp), (1, 500));
-    assert!(kept.tasks.lock().0.is_empty(), "short ones need no thread");
+    assert!(kept.take().is_empty(), "short ones need no thread");
 }

@@ -254,6 +254,61 @@ pub(super) async fn configs(play: &mut Play) -> Result<()> {
     Ok(())
 }
 
+/// Keys that only Fencepost has.
+const OWN_KEYS: &[&str] = &[
+    "admin.listen",
+    "admin.token.file",
+    "connections.write.stall.ms",
+    "enable.faults",
+    "flush.policy",
+    "index.dir",
+    "journal.reserved.bytes",
+    "journal.segment.bytes",
+    "logging.filter",
+    "logging.format",
+    // Internal to Kafka, which does not show it.
+    "producer.id.expiration.check.interval.ms",
+    "queued.max.response.bytes",
+    "shutdown.drain.ms",
+    "store",
+    "transaction.poll.interval.ms",
+    "transaction.reconcile.interval.ms",
+    "transaction.version",
+    "validate",
+    "virtual.replicas",
+];
+
+/// Which keys a broker shows, and of which types.
+pub(super) async fn broker_keys(play: &mut Play) -> Result<()> {
+    let resource = DescribeConfigsResource::default()
+        .with_resource_type(BROKER)
+        .with_resource_name(text("1"))
+        .with_configuration_keys(None);
+    let request = DescribeConfigsRequest::default()
+        .with_resources(vec![resource])
+        .with_include_documentation(true);
+    let response = play.ask(&request, 4).await?;
+    let result = only(&response.results)?;
+    play.expect("DescribeConfigs", result.error_code, 0);
+    let mut keys = std::collections::BTreeMap::new();
+    for config in &result.configs {
+        let name = config.name.as_str();
+        if OWN_KEYS.contains(&name) {
+            continue;
+        }
+        let documented = config.documentation.as_ref();
+        let documented = documented.is_some_and(|text| !text.is_empty());
+        let told = !config.is_sensitive || config.value.is_none();
+        let key = (config.config_type, config.is_sensitive, documented, told);
+        let twice = keys.insert(name.to_owned(), key).is_some();
+        play.expect(name, twice, false);
+    }
+    for (name, key) in keys {
+        play.record(&name, &key);
+    }
+    Ok(())
+}
+
 pub(super) async fn cluster(play: &mut Play) -> Result<()> {
     for version in 0..=2 {
         let request =

@@ -66,6 +66,7 @@ vectors! {
     "D-topics" Plain admin::topics;
     "D-partitions" Plain admin::partitions;
     "D-configs" Plain admin::configs;
+    "D-broker" Plain admin::broker_keys;
     "D-cluster" Plain admin::cluster;
     "D-directories" Plain admin::directories;
     "D-elections" Plain admin::elections;

@@ -107,6 +107,42 @@ async fn a_level_is_changed_and_kept() {
     assert!(again >= epoch);
 }
 
+/// Here it is the only level: groups are those of the classic protocol.
+#[tokio::test]
+async fn the_level_of_groups_is_0() {
+    let target = Target::start(&[]);
+    let mut client = target.connect().await;
+    let highest = i16::from(on_kafka());
+    let request = ApiVersionsRequest::default()
+        .with_client_software_name(text("wire"))
+        .with_client_software_version(text("1"));
+    let answer = client.call(&request, 4).await.unwrap();
+    let mut supported = answer.supported_features.iter();
+    let supported = supported.find(|feature| feature.name.as_str() == "group.version");
+    let supported = supported.map(|feature| (feature.min_version, feature.max_version));
+    assert_eq!(supported, Some((0, highest)));
+    for (level, kind, code) in [
+        (highest + 1, UPGRADE, 95),
+        (-1, SAFE_DOWNGRADE, 95),
+        (0, SAFE_DOWNGRADE, 0),
+        (0, SAFE_DOWNGRADE, 0),
+    ] {
+        let update = FeatureUpdateKey::default()
+            .with_feature(text("group.version"))
+            .with_max_version_level(level)
+            .with_upgrade_type(kind);
+        let request = UpdateFeaturesRequest::default()
+            .with_timeout_ms(30_000)
+            .with_feature_updates(vec![update]);
+        let answer = client.call(&request, 2).await.unwrap();
+        assert_eq!(answer.error_code, code, "{level}");
+    }
+    let answer = client.call(&request, 4).await.unwrap();
+    let mut finalized = answer.finalized_features.iter();
+    let is_finalized = finalized.any(|feature| feature.name.as_str() == "group.version");
+    assert!(on_kafka() || !is_finalized);
+}
+
 #[tokio::test]
 async fn a_cluster_begins_where_the_configuration_says() {
     if on_kafka() {
