@@ -150,7 +150,7 @@ impl Problem {
 
     /// Such a path is not served.
     pub fn not_found() -> Self {
-        let detail = "served are /, /api/v1, /openapi.json, /livez, /readyz and /metrics";
+        let detail = "served are /, /api/v1/..., /openapi.json, /livez, /readyz and /metrics";
         Self::no_such(detail)
     }
 
@@ -203,7 +203,7 @@ impl Problem {
 
     /// The body is not JSON.
     pub fn unsupported_media() -> Self {
-        let detail = "a body must be JSON and say so: Content-Type: application/json";
+        let detail = "a POST must say Content-Type: application/json, also without a body";
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         Self::new(status, "Unsupported media type", detail)
     }

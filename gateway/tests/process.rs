@@ -230,6 +230,7 @@ fn wrong_arguments_and_values_exit_with_2_and_say_why() {
         ),
         (vec!["no-such-file"], "no-such-file"),
         (vec!["--log", "a=b=c"], "logging.filter"),
+        (vec!["--log", "wran"], "logging.filter"),
         (vec!["--admin-listen", "0.0.0.0:9644"], "no authentication"),
     ] {
         let output = fencepost(&arguments).output().unwrap();

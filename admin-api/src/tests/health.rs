@@ -83,7 +83,7 @@ async fn an_unhealthy_one_says_why() {
         (
             "/nothing",
             404,
-            "served are /, /api/v1, /openapi.json, /livez, /readyz and /metrics",
+            "served are /, /api/v1/..., /openapi.json, /livez, /readyz and /metrics",
         ),
     ] {
         let (status, content_type, body) = ask(true, "GET", path).await;

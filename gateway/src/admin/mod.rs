@@ -124,10 +124,17 @@ fn serving(condition: &Condition) -> [Check; 2] {
         partitions,
         offline,
         example,
+        cut,
+        cut_example,
         ..
     } = condition;
     let example = example.as_ref();
-    let why = example.map(|example| format!("{offline} of {partitions} are offline; {example}"));
+    let away = example.map(|example| format!("{offline} of {partitions} are offline; {example}"));
+    let lost = cut_example.as_ref().map(|example| {
+        format!("{cut} of {partitions} have lost acknowledged records at their end; {example}")
+    });
+    let why: Vec<String> = away.into_iter().chain(lost).collect();
+    let why = (!why.is_empty()).then(|| why.join("; "));
     [shards, Check::degraded("partitions", why)]
 }
 

@@ -29,6 +29,10 @@ pub struct Condition {
     pub offline: usize,
     /// One of these, with the reason.
     pub example: Option<String>,
+    /// Partitions at whose end records are gone that had been durable.
+    pub cut: usize,
+    /// One of these.
+    pub cut_example: Option<String>,
     /// Shards that this broker owns.
     pub shards: usize,
     /// Shards that are not open, with the reasons.
@@ -42,7 +46,7 @@ pub fn report_opened(opened: &ShardInfo) {
     }
     if opened.dropped_tail_bytes > 0 {
         let (shard, bytes) = (opened.shard.0, opened.dropped_tail_bytes);
-        tracing::info!(shard, bytes, "dropped a tail never acknowledged");
+        tracing::info!(shard, bytes, "dropped a torn tail");
     }
 }
 
@@ -58,9 +62,15 @@ impl Broker {
         }
         for partition in self.hosted.partitions() {
             condition.partitions += 1;
+            let number = partition.id().partition;
+            let missing = partition.missing();
+            if missing > 0 {
+                condition.cut += 1;
+                let lacks = || format!("{missing} of {}-{number}", partition.topic());
+                condition.cut_example.get_or_insert_with(lacks);
+            }
             if let Some(reason) = partition.unavailable() {
                 condition.offline += 1;
-                let number = partition.id().partition;
                 let name = || format!("{}-{number}: {reason}", partition.topic());
                 condition.example.get_or_insert_with(name);
             }

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 
 use gateway::config::{Config, ConfigError, LogFormat, Settings};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::logfmt::Logfmt;
 
@@ -21,8 +22,16 @@ pub(super) fn is_for_machines(config: &Config) -> bool {
 /// # Errors
 /// If the filter is none.
 pub(super) fn filter(config: &Config, settings: &Settings) -> Result<EnvFilter, ConfigError> {
-    EnvFilter::try_new(&config.log_filter)
-        .map_err(|error| settings.refuse("logging.filter", format!("a filter; {error}")))
+    let refuse = |why: String| settings.refuse("logging.filter", why);
+    // The parser takes any word for the name of a target: a level that is misspelt would silence
+    // all others.
+    let words = config.log_filter.split(',').map(str::trim);
+    let mut alone = words.filter(|word| !word.is_empty() && !word.contains(['=', '[', ':']));
+    if let Some(word) = alone.find(|word| word.parse::<LevelFilter>().is_err()) {
+        let levels = "off, error, warn, info, debug or trace, or target=level";
+        return Err(refuse(format!("{levels}; {word:?} is none")));
+    }
+    EnvFilter::try_new(&config.log_filter).map_err(|error| refuse(format!("a filter; {error}")))
 }
 
 /// Starts logging. To be called once.

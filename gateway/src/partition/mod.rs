@@ -97,6 +97,8 @@ struct State {
     bytes_since_snapshot: u64,
     /// Grows when aborted transactions are forgotten of which nothing is left.
     aborted_forgotten: u64,
+    /// Offsets at the end of the log that had been durable, and were gone when it was opened.
+    missing: i64,
 }
 
 /// What a partition needs from around it.
@@ -185,6 +187,11 @@ impl Partition {
             Status::Closed(reason) if reason.is_of_storage() => Some(reason.clone()),
             Status::Open | Status::Settling | Status::Closed(_) => None,
         }
+    }
+
+    /// How many offsets at its end were durable once, and were gone when it was opened.
+    pub fn missing(&self) -> i64 {
+        self.state.lock().missing
     }
 
     /// Why nothing of it can be read here, where it was never led by this process.

@@ -58,6 +58,7 @@ impl Partition {
                 guards: Guards::default(),
                 next_offset: 0,
                 generation: 0,
+                missing: 0,
                 bytes_since_snapshot: 0,
                 aborted_forgotten: 0,
             }),
@@ -94,8 +95,8 @@ impl Partition {
         let log = store.acquire(id, self.epoch).await?;
         let image = match self.deps.snapshots.read(id).await {
             Some(restored) if covers(store, id, &restored, log.bounds).await? => restored.image,
-            Some(_) => {
-                tracing::warn!(log = %id, "snapshot does not belong to the log: replaying it all");
+            Some(restored) => {
+                self.look_for_loss(restored.image.log_end_offset, log.bounds.end);
                 Image::default()
             }
             None => Image::default(),
@@ -111,6 +112,20 @@ impl Partition {
         };
         each_meta(store, id, from, end, |meta| producers.replay(&meta)).await?;
         Ok((producers, log.bounds))
+    }
+
+    /// A snapshot describes what was durable: where it goes further than the log, the end of the log
+    /// is lost. (With `flush.policy=os` a power cut may do that.)
+    fn look_for_loss(&self, covered: i64, end: i64) {
+        let log = self.id;
+        if covered <= end {
+            tracing::warn!(%log, "snapshot does not belong to the log: replaying it all");
+            return;
+        }
+        let missing = covered - end;
+        let (topic, partition) = (&self.topic, log.partition);
+        tracing::error!(%log, %topic, partition, end, missing, "acknowledged records are lost");
+        self.state.lock().missing = missing;
     }
 
     fn install(&self, mut producers: ProducerStates, bounds: Bounds) {

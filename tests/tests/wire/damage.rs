@@ -458,6 +458,53 @@ async fn damaged_snapshots_and_manifests_cost_nothing_but_a_replay() {
     }
 }
 
+/// A journal whose end is cut off looks like one that was written no further; what was durable is
+/// told by the snapshot.
+#[tokio::test]
+async fn a_log_that_lost_its_end_is_reported() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    let mut client = target.with_topic("cut", 1).await;
+    for sequence in 0..40 {
+        let sent = produce(&mut client, "cut", P(7, 0, sequence, 1).batch()).await;
+        assert_eq!(sent, (0, i64::from(sequence)));
+    }
+    target.gateway(|gateway, data_dir| {
+        assert!(gateway.stop().unwrap().success());
+        let journal = longest_journal(&data_dir);
+        let file = OpenOptions::new().write(true).open(&journal).unwrap();
+        let len = file.metadata().unwrap().len();
+        file.set_len(len - len / 4).unwrap();
+        gateway.restart().unwrap();
+    });
+    let mut client = target.connect().await;
+    ops::await_topic(&mut client, "cut", 1).await.unwrap();
+    let end = end_of(&mut client, "cut").await;
+    assert!((1..40).contains(&end), "{end}");
+    let missing = 40 - end;
+    let ready = target.admin("/readyz");
+    let told = format!("lost acknowledged records at their end; {missing} of cut-0");
+    assert!(ready.contains(&told), "{ready}");
+    target.gateway(|gateway, _| {
+        let log = gateway.log().unwrap();
+        assert!(log.contains("acknowledged records are lost"), "{log}");
+    });
+}
+
+fn longest_journal(data_dir: &Path) -> PathBuf {
+    let shards = fs::read_dir(data_dir.join("__store")).unwrap();
+    let journals = shards.flat_map(|shard| {
+        let dir = shard.unwrap().path().join("journal");
+        fs::read_dir(dir).into_iter().flatten()
+    });
+    journals
+        .map(|entry| entry.unwrap().path())
+        .max_by_key(|path| fs::metadata(path).unwrap().len())
+        .unwrap()
+}
+
 /// Some clients look at the partitions only, and begin from the start where one has no offset.
 #[tokio::test]
 async fn a_group_that_cannot_be_read_is_an_error_at_each_partition() {

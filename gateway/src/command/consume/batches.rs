@@ -107,7 +107,7 @@ pub(super) fn read(
             aborting.insert(*producer);
         }
         let marker = EndTxnMarker::read(batch.bytes()).map(|marker| marker.commit);
-        let fate = fate(&header, look, &aborting);
+        let fate = fate(&header, marker, look, &aborting);
         if header.is_control() && marker == Some(false) {
             aborting.remove(&header.producer_id.0);
         }
@@ -127,10 +127,11 @@ pub(super) fn read(
     Ok(position)
 }
 
-fn fate(header: &BatchHeader, look: &Look, aborting: &BTreeSet<i64>) -> Fate {
+/// A marker says itself what became of its transaction, which may have no record here.
+fn fate(header: &BatchHeader, marker: Option<bool>, look: &Look, aborting: &BTreeSet<i64>) -> Fate {
     if !header.is_transactional() {
         Fate::None
-    } else if aborting.contains(&header.producer_id.0) {
+    } else if marker == Some(false) || aborting.contains(&header.producer_id.0) {
         Fate::Aborted
     } else if header.last_offset() < look.stable {
         Fate::Committed
