@@ -263,7 +263,8 @@ the decoder has; it only adds cordoning.";
                 "Not of topics that a member is subscribed to: 86.";
             UpdateFeatures, 57, 0..=2, 0,
                 kp::UpdateFeaturesRequest, kp::UpdateFeaturesResponse,
-                "`transaction.version`, 0 to 2; durable and in force before the answer.";
+                "`transaction.version`, 0 to 2, and `group.version`, 0; durable and in force \
+                 before the answer.";
             DescribeCluster, 60, 0..=2, 0,
                 kp::DescribeClusterRequest, kp::DescribeClusterResponse,
                 "One broker, which is its own controller.";

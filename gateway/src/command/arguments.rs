@@ -100,7 +100,7 @@ pub(super) struct Sources {
     /// Set any key of the configuration; can be repeated
     #[arg(long = "override", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Log lines: pretty, json or logfmt (logging.format) [default: pretty on a terminal, else json]
+    /// Log lines: pretty, json, logfmt (logging.format) [default: pretty on a terminal, else json]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
     /// What is logged: LEVEL or TARGET=LEVEL,... (logging.filter; also RUST_LOG) [default: info]

@@ -22,8 +22,8 @@ it on standard output.
 and says so; SIGUSR1 logs a line about what the broker has.
 
 `--format` of every command that has rows to print: `table`; `wide`, a table with more columns;
-`json`, one document; `jsonl`, one a line; `yaml`; `help`, which does nothing but say what the others
-have.
+`json`, one document; `jsonl`, one a line; `yaml`; `help`, which does nothing but say what the
+others have.
 ";
 
 fn page() -> String {

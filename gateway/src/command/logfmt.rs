@@ -6,7 +6,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::time::{self, FormatTime};
 use tracing_subscriber::registry::LookupSpan;
 
 /// The format.
@@ -24,7 +24,7 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         writer.write_str("ts=")?;
-        SystemTime.format_time(&mut writer)?;
+        time::time().format_time(&mut writer)?;
         let metadata = event.metadata();
         let level = metadata.level().as_str().to_ascii_lowercase();
         write!(writer, " level={level} target={}", metadata.target())?;
