@@ -130,6 +130,15 @@ fn beside_many(
     Ok(())
 }
 
+/// Begins so many ids, which then do nothing.
+pub(super) fn begin(runtime: &Runtime, address: &str, count: usize) -> Result<()> {
+    runtime.block_on(async {
+        let mut client = RawClient::connect(address).await?;
+        txn::await_coordinator(&mut client, "id-0").await?;
+        begin_range(address, 0..count).await.map(drop)
+    })
+}
+
 /// Sessions of `id-<number>` for each number.
 async fn begin_range(address: &str, range: std::ops::Range<usize>) -> Result<Vec<Vec<Made>>> {
     let numbers: Vec<usize> = range.collect();

@@ -14,6 +14,7 @@ mod groups;
 mod ids;
 mod machine;
 mod nullserver;
+mod partitions;
 mod parts;
 mod rdkafka;
 mod results;
@@ -39,7 +40,7 @@ use crate::loadgen;
 use crate::process::repository;
 
 /// Rows of the table that this command can measure.
-const ROWS: &[u8] = &[1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16];
+const ROWS: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 
 /// Options of the benchmark.
 #[derive(Debug, Parser)]
@@ -71,7 +72,8 @@ pub struct Args {
     /// Also write the rows that were measured into docs/performance.md; others stay as they are.
     #[arg(long)]
     pub write: bool,
-    /// Row 12: also start with cold caches (drops the page cache of the whole machine).
+    /// Row 12: also start with cold caches (drops the page cache of the whole machine, as row 7
+    /// does in any case).
     #[arg(long)]
     pub cold: bool,
     /// Instead of the benchmark, be one of its tools.
@@ -160,6 +162,9 @@ fn session(args: &Args, subject: Subject, dir: &Path, results: &mut Results) -> 
     }
     if wants(&[13]) {
         ids::measure(args, subject, dir, results)?;
+    }
+    if wants(&[7, 13, 15]) {
+        partitions::measure(args, subject, dir, results)?;
     }
     if wants(&[16]) {
         groups::measure(args, subject, dir, results)?;

@@ -27,6 +27,10 @@ pub(super) const US: &str = "µs ↓";
 pub(super) const PER_SECOND: &str = "1/s ↑";
 /// Seconds.
 pub(super) const SECONDS: &str = "s ↓";
+/// Open files, sockets and the like.
+pub(super) const HANDLES: &str = "handles ↓";
+/// Processor time over time.
+pub(super) const OF_A_CORE: &str = "% of a core ↓";
 /// Mebibytes.
 pub(super) const MIB: &str = "MiB ↓";
 /// A quotient.

@@ -15,15 +15,15 @@ use anyhow::{Context, Result, bail};
 use tokio::runtime::Builder;
 
 use super::client::{Client, loadgen};
-use super::results::{Case, KIB, Results, SECONDS};
+use super::results::{Case, HANDLES, KIB, Results, SECONDS};
 use super::subject::{Running, Subject};
 use super::{Args, progress};
 use crate::raw::batch::{BatchSpec, Record};
 use crate::raw::{RawClient, ops};
 use crate::wallclock::{now, poll_until};
 
-/// Partitions of the start that has many.
-const MANY: i32 = 1_000;
+/// Partitions of the starts that have many. Apache Kafka is asked for the first one.
+const MANY: [i32; 2] = [1_000, 10_000];
 
 /// Starts the subject empty, with data after a kill, and with many partitions.
 pub(super) fn measure(
@@ -38,7 +38,11 @@ pub(super) fn measure(
     if args.rows.contains(&12) {
         starts(args, subject, dir, results)?;
     }
-    many_partitions(args, subject, dir, results)
+    let kinds = if subject.is_kafka() { 1 } else { MANY.len() };
+    for partitions in MANY.into_iter().take(kinds) {
+        many_partitions(args, subject, (dir, partitions), results)?;
+    }
+    Ok(())
 }
 
 /// Starts without data, and after a kill with much.
@@ -80,13 +84,18 @@ fn starts(args: &Args, subject: Subject, dir: &Path, results: &mut Results) -> R
     Ok(())
 }
 
-/// Row 12's start with many partitions, and row 14's memory of one.
-fn many_partitions(args: &Args, subject: Subject, dir: &Path, results: &mut Results) -> Result<()> {
+/// Row 12's start with many partitions, and row 14's memory of one, and handles of all.
+fn many_partitions(
+    args: &Args,
+    subject: Subject,
+    (dir, partitions): (&Path, i32),
+    results: &mut Results,
+) -> Result<()> {
     let mut broker = Running::start(subject, dir)?;
     let idle = broker.process().rss_bytes()?;
-    Client::new(broker.address())?.create_topic("many", MANY)?;
+    Client::new(broker.address())?.create_topic("many", partitions)?;
     broker.process().kill()?;
-    let what = format!("after kill -9 with {MANY} partitions");
+    let what = format!("after kill -9 with {partitions} partitions");
     if args.rows.contains(&12) {
         restart(&mut broker, &what, Some("many"), results)?;
     } else {
@@ -94,17 +103,24 @@ fn many_partitions(args: &Args, subject: Subject, dir: &Path, results: &mut Resu
         restart(&mut broker, &what, Some("many"), &mut Results::default())?;
     }
     if args.rows.contains(&14) {
-        let each = broker.process().rss_bytes()?.saturating_sub(idle) as f64 / f64::from(MANY);
-        let what = format!("resident memory per partition, of {MANY}");
-        results.add(
-            subject,
-            Case {
-                row: 14,
-                what,
-                unit: KIB,
-            },
-            each / 1024.0,
-        );
+        let grown = broker.process().rss_bytes()?.saturating_sub(idle) as f64;
+        let handles = std::fs::read_dir(format!("/proc/{}/fd", broker.process().pid()))?.count();
+        let each = grown / f64::from(partitions) / 1024.0;
+        for (what, unit, value) in [
+            ("resident memory per partition", KIB, each),
+            ("file handles", HANDLES, handles as f64),
+        ] {
+            let what = format!("{what}, of {partitions}");
+            results.add(
+                subject,
+                Case {
+                    row: 14,
+                    what,
+                    unit,
+                },
+                value,
+            );
+        }
     }
     Ok(())
 }
@@ -158,7 +174,7 @@ async fn first_ack(address: &str, topic: &str) -> Result<()> {
 }
 
 /// Writes back and forgets every cached page of the machine. Needs root.
-fn drop_caches() -> Result<()> {
+pub(super) fn drop_caches() -> Result<()> {
     let status = Command::new("sync").status().context("sync")?;
     if !status.success() {
         bail!("sync: {status}");
@@ -166,6 +182,6 @@ fn drop_caches() -> Result<()> {
     let mut file = File::options()
         .write(true)
         .open("/proc/sys/vm/drop_caches")
-        .context("--cold needs to write /proc/sys/vm/drop_caches")?;
+        .context("--cold and row 7 need to write /proc/sys/vm/drop_caches")?;
     file.write_all(b"3\n").context("/proc/sys/vm/drop_caches")
 }
