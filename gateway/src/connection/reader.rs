@@ -191,7 +191,8 @@ impl Reader {
             }
             _ => {
                 self.shared.metrics.connections_aborted.inc();
-                let (conn, peer) = (self.context.id, tracing::field::debug(self.context.peer));
+                let (conn, peer) = (self.context.id, self.context.peer);
+                let peer = peer.map(tracing::field::display);
                 if self.shared.may_log() {
                     tracing::info!(conn, peer, %error, "connection closed");
                 } else {
