@@ -165,7 +165,8 @@ async fn poll(broker: Arc<Broker>, queues: QueuePasses) {
         .queues
         .settle(txns, own, |topic| homes.is_deleted(topic));
     settled.await;
-    if let Err(error) = broker.fences().poll().await {
+    let uses = Arc::new(broker.txns().clone());
+    if let Err(error) = broker.fences().poll(uses).await {
         tracing::warn!(%error, "the fences of this broker are not up to date");
     }
 }
