@@ -369,6 +369,7 @@ fn queue_passes(env: &Env, node: &ClusterNode, offsets: &Offsets) -> QueuePasses
         homes: Arc::new(NodeHomes(node.clone())),
         markers: Arc::default(),
         offsets: offsets.clone(),
+        busy: Arc::default(),
     }
 }
 

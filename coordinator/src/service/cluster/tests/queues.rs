@@ -112,7 +112,9 @@ impl Pair {
 fn settle(site: &Site, queues: &MarkerQueues, txns: &Txns) {
     let (queues, txns) = (queues.clone(), txns.clone());
     let settled = site.world.run(async move {
-        queues.settle(&txns, BrokerId(0), |_| false).await;
+        for id in txns.owed() {
+            queues.settle(&txns, &id, BrokerId(0), |_| false).await;
+        }
     });
     settled.unwrap();
 }
