@@ -98,9 +98,10 @@ impl Txns {
         }
     }
 
-    /// Whether this broker coordinates an id.
+    /// Whether this broker coordinates an id, as far as it knows.
     pub fn coordinates(&self, id: &str) -> bool {
-        self.slot(id).is_ok()
+        let slot = self.slot(id);
+        slot.is_ok_and(|slot| slot.lock().phase != Phase::Lost)
     }
 
     /// What `take` makes of the ids that this broker coordinates, in the order of slots; others
