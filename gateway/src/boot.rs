@@ -369,6 +369,7 @@ fn queue_passes(env: &Env, node: &ClusterNode, offsets: &Offsets) -> QueuePasses
         homes: Arc::new(NodeHomes(node.clone())),
         markers: Arc::default(),
         offsets: offsets.clone(),
+        busy: Arc::default(),
     }
 }
 
@@ -376,7 +377,7 @@ fn queue_passes(env: &Env, node: &ClusterNode, offsets: &Offsets) -> QueuePasses
 async fn start_fences(env: &Env, node: &ClusterNode, config: &BrokerConfig) -> Fences {
     let files: Arc<dyn FenceFiles> = node.fence_files();
     let fences = Fences::start(env, files, config.producer_id_expiration_ms);
-    if let Err(error) = fences.poll().await {
+    if let Err(error) = fences.load().await {
         tracing::error!(%error, "this broker publishes no fences until that is repaired");
     }
     fences

@@ -57,11 +57,13 @@ pub enum Fault {
     NewestNotKept,
     /// An administrator's marker is taken without asking the coordinators at other brokers.
     OthersNotAsked,
+    /// A member hears its assignment before what was accepted of the generation before is durable.
+    SyncBeforeDurable,
 }
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 26] = [
+    pub const ALL: [Fault; 27] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -88,6 +90,7 @@ impl Fault {
         Fault::OwedNotShown,
         Fault::NewestNotKept,
         Fault::OthersNotAsked,
+        Fault::SyncBeforeDurable,
     ];
 }
 

@@ -228,6 +228,11 @@ mod planted {
     }
 
     #[test]
+    fn sync_before_durable() {
+        is_found(Fault::SyncBeforeDurable);
+    }
+
+    #[test]
     fn others_not_asked() {
         is_found(Fault::OthersNotAsked);
     }

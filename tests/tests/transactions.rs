@@ -53,6 +53,8 @@ struct Steps {
     fences: AtomicU32,
     /// Steps below this wait.
     stalled: watch::Sender<Option<String>>,
+    /// Steps that have begun to wait.
+    held: AtomicU32,
 }
 
 impl StepHook for Steps {
@@ -79,12 +81,14 @@ impl StepHook for Steps {
             self.fences.fetch_add(1, Ordering::SeqCst);
         }
         let (mut stalled, path) = (self.stalled.subscribe(), path.to_owned());
+        let goes_on = move |below: &Option<String>| {
+            below
+                .as_ref()
+                .is_none_or(|below| !path.contains(below.as_str()))
+        };
+        let held = !goes_on(&stalled.borrow());
+        self.held.fetch_add(u32::from(held), Ordering::SeqCst);
         Box::pin(async move {
-            let goes_on = |below: &Option<String>| {
-                below
-                    .as_ref()
-                    .is_none_or(|below| !path.contains(below.as_str()))
-            };
             // One that is never released waits for ever.
             drop(stalled.wait_for(goes_on).await);
             outcome
@@ -109,6 +113,27 @@ impl Clock for Patient {
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         self.0.sleep(duration.saturating_mul(SLOWER))
+    }
+}
+
+/// A clock that goes ahead when it is told to.
+#[derive(Debug)]
+struct Ahead {
+    clock: Arc<dyn Clock>,
+    by_ms: AtomicI64,
+}
+
+impl Clock for Ahead {
+    fn wall_ms(&self) -> i64 {
+        self.clock.wall_ms() + self.by_ms.load(Ordering::SeqCst)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.clock.sleep(duration)
     }
 }
 
@@ -935,6 +960,46 @@ async fn t31_t32_what_takes_too_long_is_aborted_and_fenced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_id_whose_slot_hangs_does_not_keep_the_reaper_from_others() {
+    let site = Site::new();
+    let mut env = Env::real();
+    let clock = Arc::new(Ahead {
+        clock: env.clock,
+        by_ms: AtomicI64::new(0),
+    });
+    env.clock = clock.clone();
+    let quick = |config: &mut BrokerConfig| {
+        config.txn_reap_interval = Duration::from_millis(10);
+    };
+    let one = site.start_in(env, Steps::default(), quick).await;
+    let a = one.create("a").await;
+    let txns = one.running.broker.txns();
+    assert_ne!(txns.slot_of("slow"), txns.slot_of("other"));
+    let slow = one.init("slow").await.unwrap();
+    one.add("slow", slow, &["a"]).await.unwrap();
+    let area = format!("owners/txn-slot-{}/", txns.slot_of("slow"));
+    one.steps.stalled.send_replace(Some(area));
+    clock.by_ms.fetch_add(3_600_000, Ordering::SeqCst);
+    one.until(|one| one.steps.held.load(Ordering::SeqCst) > 0)
+        .await;
+    // The reaper is at it. What is overdue later has its turn all the same.
+    let other = one.init("other").await.unwrap();
+    one.add("other", other, &["a"]).await.unwrap();
+    clock.by_ms.fetch_add(3_600_000, Ordering::SeqCst);
+    one.until(|one| one.state("other") == TxnState::CompleteAbort)
+        .await;
+    assert_eq!(one.state("slow"), TxnState::Ongoing);
+    one.steps.stalled.send_replace(None);
+    one.until(|one| one.state("slow") == TxnState::CompleteAbort)
+        .await;
+    assert_eq!(
+        markers(&a).await,
+        [(0, false, Some(1)), (1, false, Some(1))]
+    );
+    one.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_tombstone_of_a_topic_voids_its_markers() {
     let site = Site::new();
     let one = site.start().await;
@@ -964,6 +1029,66 @@ async fn put(volume: &MemoryVolume, path: &VolumePath, bytes: Bytes) {
     volume.rename(&beside, path).await.unwrap();
 }
 
+/// What another broker queues of a transaction of producer 7000000 on a partition and a group.
+fn queued(on: &Partition) -> MarkerQueueFile {
+    let topic = on.topic().to_string();
+    MarkerQueueFile {
+        transactional_id: "theirs".to_owned(),
+        producer_id: 7_000_000,
+        producer_epoch: 4,
+        commit: false,
+        coordinator_epoch: 2,
+        partitions: vec![TopicPartitionsEntry {
+            topic: topic.clone(),
+            partitions: vec![0],
+        }],
+        txn_seq: Some(5),
+        topic_ids: [(topic, on.id().topic)].into(),
+        groups: vec!["g".to_owned()],
+        enqueued_ms: None,
+        extra: Extra::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_marker_that_hangs_holds_up_neither_fences_nor_other_producers() {
+    let site = Site::new();
+    let polls = |config: &mut BrokerConfig| config.txn_poll_interval = Duration::from_millis(10);
+    let one = site.start_with(polls).await;
+    let a = one.create("a").await;
+    one.steps.stalled.send_replace(Some("/journal/".to_owned()));
+    let hangs = queued(&a);
+    // Behind it in the order of producers, and without a partition.
+    let mut goes_on = queued(&a);
+    goes_on.producer_id += 1;
+    goes_on.partitions.clear();
+    goes_on.topic_ids.clear();
+    let place = |entry: &MarkerQueueFile| {
+        let (pid, epoch) = (ProducerId(entry.producer_id), ProducerEpoch(3));
+        let entry = Place::MarkerQueue(BrokerId(0), pid, epoch).path();
+        (entry, Place::MarkerDone(BrokerId(0), pid, epoch, 5).path())
+    };
+    let mut pace = tokio::time::interval(Duration::from_millis(5));
+    put(&site.volume, &place(&hangs).0, encode(&hangs).unwrap()).await;
+    put(&site.volume, &place(&goes_on).0, encode(&goes_on).unwrap()).await;
+    while site.volume.open(&place(&goes_on).1).await.is_err() {
+        pace.tick().await;
+    }
+    let fences = Place::ProducerFences(BrokerId(1)).path();
+    put(&site.volume, &fences, Bytes::from_static(br#"{"9":3}"#)).await;
+    let table = one.running.broker.fences().table().clone();
+    one.until(|_| table.is_stale(ProducerId(9), ProducerEpoch(2)))
+        .await;
+    assert!(site.volume.open(&place(&hangs).1).await.is_err());
+    // Let go, it is carried out once, however often it was looked at.
+    one.steps.stalled.send_replace(None);
+    while site.volume.open(&place(&hangs).1).await.is_err() {
+        pace.tick().await;
+    }
+    assert_eq!(markers(&a).await, [(0, false, Some(5))]);
+    one.running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_broker_queued_is_carried_out_and_confirmed() {
     let site = Site::new();
@@ -979,22 +1104,7 @@ async fn what_another_broker_queued_is_carried_out_and_confirmed() {
         one.produce(9, Some("theirs"), "a", (other, 0)).await,
         (0, 0)
     );
-    let mut entry = MarkerQueueFile {
-        transactional_id: "theirs".to_owned(),
-        producer_id: 7_000_000,
-        producer_epoch: 4,
-        commit: false,
-        coordinator_epoch: 2,
-        partitions: vec![TopicPartitionsEntry {
-            topic: "a".to_owned(),
-            partitions: vec![0],
-        }],
-        txn_seq: Some(5),
-        topic_ids: [("a".to_owned(), a.id().topic)].into(),
-        groups: vec!["g".to_owned()],
-        enqueued_ms: None,
-        extra: Extra::new(),
-    };
+    let mut entry = queued(&a);
     let (own, pid, epoch) = (BrokerId(0), ProducerId(7_000_000), ProducerEpoch(3));
     let place = Place::MarkerQueue(own, pid, epoch).path();
     let done = Place::MarkerDone(own, pid, epoch, 5).path();

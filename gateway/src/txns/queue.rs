@@ -1,5 +1,6 @@
 //! What other brokers have queued for this one. A lone broker has nothing in its queue.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordinator::machine::group::offsets::{TxnEnd, TxnNumber};
@@ -7,10 +8,15 @@ use coordinator::machine::txn::{Groups, Home, TopicIds, TopicPartitions};
 use coordinator::service::groups::Offsets;
 use coordinator::service::marker_queue::{MarkerQueues, QueueFileError, Received};
 use coordinator::service::txns::{GroupDecisions, Homes, PortError};
-use store_adapter::ids::ProducerEpoch;
+use parking_lot::Mutex;
+use store_adapter::ids::{ProducerEpoch, ProducerId};
+use store_adapter::runtime::BoxFuture;
 
 use super::{LocalMarkers, NodeHomes};
 use crate::partition::Marker;
+
+/// Producers whose entries are carried out at a time.
+const RECEIVED_MAX: usize = 4096;
 
 /// What the passes over queues work with.
 #[derive(Debug, Clone)]
@@ -23,6 +29,8 @@ pub struct QueuePasses {
     pub markers: Arc<LocalMarkers>,
     /// Groups of this broker.
     pub offsets: Offsets,
+    /// Producers whose entries are being carried out.
+    pub busy: Arc<Mutex<BTreeSet<ProducerId>>>,
 }
 
 /// What of an entry is for this broker.
@@ -36,13 +44,31 @@ struct Share {
 }
 
 impl QueuePasses {
-    /// Carries out what is in the own queue: what this broker leads of it. An entry of which
-    /// nothing is left is said to be done; of others its owner makes new ones.
+    /// What carries out what is in the own queue: what this broker leads of it, of each producer
+    /// one entry after the other. An entry of which nothing is left is said to be done; of others
+    /// its owner makes new ones. Producers whose entries are still being carried out since an
+    /// earlier look are left out.
     ///
     /// # Errors
     /// If the queue can't be read.
-    pub async fn receive(&self) -> Result<(), QueueFileError> {
-        for one in self.queues.received().await? {
+    pub async fn receive(&self) -> Result<Vec<BoxFuture<'static, ()>>, QueueFileError> {
+        let received = self.queues.received().await?;
+        let mut works: Vec<BoxFuture<'static, ()>> = Vec::new();
+        for of_one in received.chunk_by(|one, next| one.pid == next.pid) {
+            let Some(pid) = of_one.first().map(|one| one.pid) else {
+                continue;
+            };
+            let mut busy = self.busy.lock();
+            if busy.len() < RECEIVED_MAX && busy.insert(pid) {
+                let work = self.clone().carry_out_all(pid, of_one.to_vec());
+                works.push(Box::pin(work));
+            }
+        }
+        Ok(works)
+    }
+
+    async fn carry_out_all(self, pid: ProducerId, entries: Vec<Received>) {
+        for one in entries {
             let (pid, txn_seq) = (one.pid.0, one.file.txn_seq);
             match self.carry_out(&one).await {
                 Ok(true) => {
@@ -54,7 +80,7 @@ impl QueuePasses {
                 Err(error) => tracing::warn!(pid, txn_seq, %error, "queued markers wait"),
             }
         }
-        Ok(())
+        self.busy.lock().remove(&pid);
     }
 
     async fn carry_out(&self, one: &Received) -> Result<bool, PortError> {

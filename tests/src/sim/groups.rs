@@ -4,9 +4,15 @@
 //! Offsets of a key only grow in what is sent, so an answer shows at once whether an acknowledged
 //! commit was lost. A commit whose answer never came may take effect at any later time, as a
 //! request that hangs in a network does.
+//!
+//! Who gets a partition in a generation asks where to begin, as consumers do, and never begins
+//! below what was accepted of a generation before: also where that is answered later, or is only
+//! seen to be committed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use gateway::api::{ApiRequest, ApiResponse};
@@ -23,11 +29,14 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::clients::{Client, Target};
-use super::net::Connection;
+use super::net::{Connection, Duty};
 use crate::raw::ops::topic_name;
 
+/// The group that has members.
+pub(crate) const SHARED_GROUP: &str = "shared";
 /// Session and rebalance timeout of members, ms.
 const SESSION_MS: i32 = 400;
 const REBALANCE_MS: i32 = 600;
@@ -43,6 +52,9 @@ const MEMBER_ID_REQUIRED: i16 = 79;
 
 /// Group, topic, partition.
 type Key = (String, String, i32);
+
+/// A generation of the group: the server that it is of, and its number there.
+type Generation = (u64, i32);
 
 /// What became of the commits of a key.
 #[derive(Debug, Default, Clone)]
@@ -67,11 +79,57 @@ struct Inner {
     generations: BTreeMap<(u64, String), i32>,
     /// Who has what in a generation of a server.
     assigned: BTreeMap<(u64, String, i32), BTreeMap<i32, String>>,
+    /// The generation in which a commit of a member was sent, by key and offset.
+    sent_in: BTreeMap<(Key, i64), Generation>,
+    /// The largest offset that was accepted in each generation, as far as anybody knows.
+    accepted: BTreeMap<Key, BTreeMap<Generation, i64>>,
+    /// The least offset at which each generation began to read.
+    begun: BTreeMap<Key, BTreeMap<Generation, i64>>,
     /// Heartbeats that were answered well, by member.
     stable: BTreeMap<u32, u64>,
+    begins: u64,
     commits: u64,
     looks: u64,
     deletions: u64,
+}
+
+impl Inner {
+    /// It shows that a commit was accepted. What is wrong with that.
+    fn accept(&mut self, key: &Key, offset: i64) -> Result<(), String> {
+        let Some(of) = self.sent_in.get(&(key.clone(), offset)).copied() else {
+            return Ok(());
+        };
+        let largest = self.accepted.entry(key.clone()).or_default();
+        let largest = largest.entry(of).or_default();
+        *largest = offset.max(*largest);
+        let Some(begun) = self.begun.get(key) else {
+            return Ok(());
+        };
+        let mut later = begun.range((Bound::Excluded(of), Bound::Unbounded));
+        match later.find(|(_, at)| **at < offset) {
+            Some((by, at)) => Err(below(key, (*by, *at), (of, offset))),
+            None => Ok(()),
+        }
+    }
+
+    /// A generation begins to read. What is wrong with that.
+    fn begin(&mut self, key: &Key, by: Generation, at: i64) -> Result<(), String> {
+        self.begins += 1;
+        let least = self.begun.entry(key.clone()).or_default();
+        let least = least.entry(by).or_insert(at);
+        *least = at.min(*least);
+        let Some(accepted) = self.accepted.get(key) else {
+            return Ok(());
+        };
+        match accepted.range(..by).find(|(_, offset)| **offset > at) {
+            Some((of, offset)) => Err(below(key, (by, at), (*of, *offset))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn below(key: &Key, (by, at): (Generation, i64), (of, offset): (Generation, i64)) -> String {
+    format!("{key:?}: {by:?} began at {at}, though {of:?} had {offset} accepted")
 }
 
 /// What groups were told.
@@ -89,26 +147,49 @@ impl Ledger {
         let inner = self.0.lock();
         let generations = inner.assigned.len();
         let (commits, looks, deletions) = (inner.commits, inner.looks, inner.deletions);
+        let begins = inner.begins;
         format!(
-            "{commits} offsets committed, {looks} looked at, {generations} generations, \
-             {deletions} groups deleted"
+            "{commits} offsets committed, {looks} looked at, {generations} generations, {begins} \
+             partitions begun, {deletions} groups deleted"
         )
     }
 
-    fn next(&self, key: &Key) -> i64 {
+    /// The next offset of a key; `of` the generation that it is committed in, if it is in any.
+    fn next(&self, key: &Key, of: Generation) -> i64 {
         let mut inner = self.0.lock();
         let fate = inner.keys.entry(key.clone()).or_default();
         fate.sent += 1;
-        fate.open.insert(fate.sent);
-        fate.sent
+        let offset = fate.sent;
+        fate.open.insert(offset);
+        if of.1 >= 0 {
+            inner.sent_in.insert((key.clone(), offset), of);
+        }
+        offset
     }
 
-    fn acked(&self, key: &Key, offset: i64) {
+    fn acked(&self, client: &Client, key: &Key, offset: i64) {
         let mut inner = self.0.lock();
         inner.commits += 1;
         let fate = inner.keys.entry(key.clone()).or_default();
         fate.open.remove(&offset);
         fate.acked = fate.acked.max(offset);
+        let accepted = inner.accept(key, offset);
+        drop(inner);
+        judge(client, accepted);
+    }
+
+    /// A member begins to read a partition; `looked` is from before it asked where.
+    fn begins(&self, client: &Client, key: &Key, by: Generation, looked: &(Fate, i64)) {
+        let (before, at) = (&looked.0, looked.1.max(0));
+        let mut inner = self.0.lock();
+        let now = inner.keys.entry(key.clone()).or_default();
+        if before.open.contains(&at) || now.open.contains(&at) {
+            // One that was never answered may have passed those that were sent behind it.
+            return;
+        }
+        let begun = inner.begin(key, by, at);
+        drop(inner);
+        judge(client, begun);
     }
 
     /// What is known of a key before it is looked at.
@@ -135,6 +216,9 @@ impl Ledger {
         if !late {
             fate.acked = fate.acked.max(offset);
         }
+        let accepted = inner.accept(key, offset);
+        drop(inner);
+        judge(client, accepted);
     }
 
     /// Whether the only client that commits for a group is deleting it.
@@ -202,6 +286,12 @@ impl Ledger {
     }
 }
 
+fn judge(client: &Client, outcome: Result<(), String>) {
+    if let Err(what) = outcome {
+        client.history.violation(&what);
+    }
+}
+
 fn text(value: &str) -> StrBytes {
     StrBytes::from_string(value.to_owned())
 }
@@ -215,6 +305,33 @@ fn group_id(group: &str) -> GroupId {
 struct Membership {
     id: StrBytes,
     generation: i32,
+    /// The generation of the last commit that it did not wait for, and who waits.
+    behind: Option<(Generation, Arc<AtomicBool>)>,
+}
+
+impl Membership {
+    /// The coordinator does not know it any more.
+    fn forget(&mut self) {
+        self.id = StrBytes::default();
+        self.generation = 0;
+    }
+
+    /// Whether a commit that was sent in this generation may still be on its way: the next one
+    /// could pass it on another connection.
+    fn is_behind(&self, of: Generation) -> bool {
+        let behind = self.behind.as_ref();
+        behind.is_some_and(|(sent, heard)| *sent == of && !heard.load(Ordering::Relaxed))
+    }
+}
+
+/// A commit on its way.
+struct Sent {
+    key: Key,
+    offset: i64,
+    of: Generation,
+    /// There was a newer generation already.
+    stale: bool,
+    answer: oneshot::Receiver<ApiResponse>,
 }
 
 /// Commits one offset and takes note of the answer; `None` when the connection broke.
@@ -225,10 +342,20 @@ async fn commit(
     key: &Key,
     member: &Membership,
 ) -> Option<i16> {
+    let sent = send_commit(ledger, connection, key, member).await?;
+    heard_commit(client, ledger, sent).await
+}
+
+async fn send_commit(
+    ledger: &Ledger,
+    connection: &Connection,
+    key: &Key,
+    member: &Membership,
+) -> Option<Sent> {
     let (group, topic, partition) = key;
-    let stale =
-        member.generation >= 0 && member.generation < ledger.generation(connection.server, group);
-    let offset = ledger.next(key);
+    let of = (connection.server, member.generation);
+    let stale = of.1 >= 0 && of.1 < ledger.generation(of.0, group);
+    let offset = ledger.next(key, of);
     let partition = OffsetCommitRequestPartition::default()
         .with_partition_index(*partition)
         .with_committed_offset(offset)
@@ -244,24 +371,35 @@ async fn commit(
         .with_retention_time_ms(-1)
         .with_topics(vec![topic]);
     let request = ApiRequest::OffsetCommit(Box::new(request));
-    let answer = client.ask(connection, request, 8).await?;
-    let ApiResponse::OffsetCommit(answer) = answer else {
+    let answer = connection.send(request, 8, Vec::new()).await.ok()?;
+    Some(Sent {
+        key: key.clone(),
+        offset,
+        of,
+        stale,
+        answer,
+    })
+}
+
+async fn heard_commit(client: &Client, ledger: &Ledger, sent: Sent) -> Option<i16> {
+    let Sent {
+        key, offset, of, ..
+    } = sent;
+    let ApiResponse::OffsetCommit(answer) = client.answer(sent.answer).await? else {
         client.history.violation("another answer to OffsetCommit");
         return None;
     };
     let code = answer.topics.first()?.partitions.first()?.error_code;
-    let server = connection.server;
     client
         .world
-        .note(&format!("commit {key:?} {offset}: {code} by {server}"));
+        .note(&format!("commit {key:?} {offset}: {code} of {of:?}"));
     match code {
-        0 if stale => {
+        0 if sent.stale => {
             let what = format!("{key:?}: a commit of an old generation was taken");
             client.history.violation(&what);
         }
-        0 => ledger.acked(key, offset),
-        UNKNOWN_MEMBER_ID | ILLEGAL_GENERATION | REBALANCE_IN_PROGRESS
-            if member.generation >= 0 => {}
+        0 => ledger.acked(client, &key, offset),
+        UNKNOWN_MEMBER_ID | ILLEGAL_GENERATION | REBALANCE_IN_PROGRESS if of.1 >= 0 => {}
         code if AGAIN.contains(&code) => {}
         code => {
             let what = format!("OffsetCommit {key:?} was answered with {code}");
@@ -271,8 +409,14 @@ async fn commit(
     Some(code)
 }
 
-/// Looks at a committed offset; false when the connection broke, or nothing can be said now.
-async fn look(client: &Client, ledger: &Ledger, connection: &Connection, key: &Key) -> bool {
+/// Looks at a committed offset, and what was known of the key before; `None` when the connection
+/// broke, or nothing can be said now.
+async fn look(
+    client: &Client,
+    ledger: &Ledger,
+    connection: &Connection,
+    key: &Key,
+) -> Option<(Fate, i64)> {
     let (group, topic, partition) = key;
     let before = ledger.before(key);
     let asked = OffsetFetchRequestTopic::default()
@@ -284,10 +428,12 @@ async fn look(client: &Client, ledger: &Ledger, connection: &Connection, key: &K
         .with_require_stable(client.world.chance(50));
     let request = ApiRequest::OffsetFetch(Box::new(request));
     // An instance that was taken over may answer from what it remembers, as Kafka's does.
-    let newest = || client.net.current() == Some(connection.server);
+    let duty = Duty::Group(group.clone());
+    let newest = || client.net.answers_for(connection.server, &duty);
     let trusted = newest();
-    let Some(ApiResponse::OffsetFetch(answer)) = client.ask(connection, request, 7).await else {
-        return false;
+    let ApiResponse::OffsetFetch(answer) = client.ask(connection, request, 7).await? else {
+        client.history.violation("another answer to OffsetFetch");
+        return None;
     };
     let found = answer.topics.first().and_then(|t| t.partitions.first());
     let code = match found {
@@ -299,13 +445,13 @@ async fn look(client: &Client, ledger: &Ledger, connection: &Connection, key: &K
             if trusted && newest() {
                 ledger.seen(client, key, &before, found.committed_offset);
             }
-            true
+            Some((before, found.committed_offset))
         }
-        (code, _) if AGAIN.contains(&code) => false,
+        (code, _) if AGAIN.contains(&code) => None,
         (code, _) => {
             let what = format!("OffsetFetch {key:?} was answered with {code}");
             client.history.violation(&what);
-            false
+            None
         }
     }
 }
@@ -338,12 +484,17 @@ async fn delete(client: &Client, ledger: &Ledger, connection: &Connection, group
     code != 16
 }
 
+/// The name of a group without members.
+pub(crate) fn simple(number: u32) -> String {
+    format!("simple-{number}")
+}
+
 /// Commits, looks and sometimes deletes, for a group without members, for ever. Nobody else commits
 /// for it.
 pub(crate) async fn committer(client: Client, ledger: Arc<Ledger>, group: String, on: Target) {
     let simple = Membership {
-        id: StrBytes::default(),
         generation: -1,
+        ..Membership::default()
     };
     loop {
         let connection = client.connect().await;
@@ -359,7 +510,7 @@ pub(crate) async fn committer(client: Client, ledger: Arc<Ledger>, group: String
                 let done = commit(&client, &ledger, &connection, &key, &simple).await;
                 done.is_some_and(|code| code != 16)
             } else {
-                look(&client, &ledger, &connection, &key).await
+                look(&client, &ledger, &connection, &key).await.is_some()
             };
             if !well {
                 break;
@@ -413,14 +564,29 @@ async fn round(share: &Share, connection: &Connection, member: &mut Membership) 
         return Some(());
     };
     ledger.assigned(client, server, group, member, &partitions);
+    let of = (server, member.generation);
+    for partition in partitions.iter().filter(|n| **n < share.on.partitions) {
+        let key = (group.to_owned(), share.on.name.clone(), *partition);
+        let looked = look(client, ledger, connection, &key).await?;
+        ledger.begins(client, &key, of, &looked);
+    }
     for _ in 0..=client.world.below(20) {
         client.pause(5, 60).await;
         let of_topic = partitions.iter().find(|n| **n < share.on.partitions);
         if let Some(partition) = of_topic
             && client.world.chance(50)
+            && !member.is_behind(of)
         {
             let key = (group.to_owned(), share.on.name.clone(), *partition);
-            commit(client, ledger, connection, &key, member).await?;
+            if client.world.chance(50) {
+                commit(client, ledger, connection, &key, member).await?;
+            } else {
+                commit_behind(share, connection, &key, member).await?;
+                if !client.net.is_calm() && client.world.chance(30) {
+                    // It comes back on another connection.
+                    return None;
+                }
+            }
         }
         if !client.net.is_calm() && client.world.chance(3) {
             // Longer than its session.
@@ -439,7 +605,7 @@ async fn round(share: &Share, connection: &Connection, member: &mut Membership) 
             0 => ledger.heartbeat(share.number),
             REBALANCE_IN_PROGRESS | ILLEGAL_GENERATION => return Some(()),
             UNKNOWN_MEMBER_ID => {
-                *member = Membership::default();
+                member.forget();
                 return Some(());
             }
             code if AGAIN.contains(&code) => return None,
@@ -453,6 +619,26 @@ async fn round(share: &Share, connection: &Connection, member: &mut Membership) 
     if !client.net.is_calm() && client.world.chance(30) {
         leave(client, connection, group, member).await?;
     }
+    Some(())
+}
+
+/// Commits as consumers do that go on: somebody else hears the answer.
+async fn commit_behind(
+    share: &Share,
+    connection: &Connection,
+    key: &Key,
+    member: &mut Membership,
+) -> Option<()> {
+    let (client, ledger) = (share.client.clone(), share.ledger.clone());
+    let sent = send_commit(&ledger, connection, key, member).await?;
+    let heard = Arc::<AtomicBool>::default();
+    member.behind = Some((sent.of, heard.clone()));
+    let runtime = client.env.runtime.clone();
+    let task = async move {
+        heard_commit(&client, &ledger, sent).await;
+        heard.store(true, Ordering::Relaxed);
+    };
+    drop(runtime.spawn("commit", Box::pin(task)));
     Some(())
 }
 
@@ -489,7 +675,7 @@ async fn join(
             Some(None)
         }
         UNKNOWN_MEMBER_ID => {
-            *member = Membership::default();
+            member.forget();
             Some(None)
         }
         REBALANCE_IN_PROGRESS => Some(None),
@@ -540,7 +726,7 @@ async fn sync(
         }
         REBALANCE_IN_PROGRESS | ILLEGAL_GENERATION => Some(None),
         UNKNOWN_MEMBER_ID => {
-            *member = Membership::default();
+            member.forget();
             Some(None)
         }
         code if AGAIN.contains(&code) => None,
@@ -564,7 +750,7 @@ async fn leave(
         .with_members(vec![gone]);
     let request = ApiRequest::LeaveGroup(Box::new(request));
     client.ask(connection, request, 5).await?;
-    *member = Membership::default();
+    member.forget();
     client.pause(0, 200).await;
     Some(())
 }
@@ -575,7 +761,7 @@ pub(crate) async fn check(client: &Client, ledger: &Ledger) -> Result<(), String
     let connection = client.connect().await;
     for key in keys {
         let mut tries = 0;
-        while !look(client, ledger, &connection, &key).await {
+        while look(client, ledger, &connection, &key).await.is_none() {
             if client.history.failed() {
                 return Ok(());
             }

@@ -273,7 +273,7 @@ impl Plan {
         }
     }
 
-    /// The same with two brokers, and transactions only. Every partition has a shard of its own,
+    /// The same with two brokers, transactions and groups. Every partition has a shard of its own,
     /// so that each can move alone.
     fn of_pair(self, rng: &mut fastrand::Rng) -> Self {
         let partitions = rng.u32(2..=3);
@@ -284,8 +284,6 @@ impl Plan {
             readers: 0,
             churn: 0,
             ids: 0,
-            committers: 0,
-            members: 0,
             retention: None,
             txn_ids: rng.u32(2..=3),
             txns: rng.u32(8..=20),

@@ -328,14 +328,14 @@ impl Director {
         let Some(on) = targets.first() else { return };
         for number in 0..plan.committers {
             let (client, ledger) = (client.clone(), self.cluster.ledger.clone());
-            let task = groups::committer(client, ledger, format!("simple-{number}"), on.clone());
+            let task = groups::committer(client, ledger, groups::simple(number), on.clone());
             drop(runtime.spawn("committer", Box::pin(task)));
         }
         for number in 0..plan.members {
             let share = Share {
                 client: client.clone(),
                 ledger: self.cluster.ledger.clone(),
-                group: "shared".to_owned(),
+                group: groups::SHARED_GROUP.to_owned(),
                 on: on.clone(),
                 number,
             };

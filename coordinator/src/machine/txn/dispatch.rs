@@ -46,7 +46,7 @@ pub enum Home {
 /// Who writes what.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// By this broker, before any queue entry.
+    /// By this broker: tried before any entry is queued, whom a failure does not hold up.
     pub local: OwedEntry,
     /// By others, through their queues.
     pub remote: BTreeMap<BrokerId, OwedEntry>,

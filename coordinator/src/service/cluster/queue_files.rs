@@ -24,6 +24,8 @@ use crate::volume::layout::{self, Place};
 
 /// Entries of the own queue that are taken at a time.
 const TAKE: usize = 1000;
+/// How many entries that were put are remembered. Forgetting costs one more write.
+const PUT_MAX: usize = 1 << 16;
 
 /// The marker queues on the volume. Its futures are awaited in an io task only.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct VolumeQueueFiles {
     view: watch::Receiver<Arc<ClusterView>>,
     /// Queues whose directory is there.
     made: Mutex<BTreeSet<BrokerId>>,
+    /// Entries that this process has put durably, with the numbers of their transactions.
+    put: Mutex<BTreeSet<(QueueName, u64)>>,
     /// The last entry of the own queue that was looked at.
     last: Mutex<Option<VolumePath>>,
 }
@@ -55,6 +59,7 @@ impl VolumeQueueFiles {
             slots,
             view,
             made: Mutex::default(),
+            put: Mutex::default(),
             last: Mutex::default(),
         }
     }
@@ -79,7 +84,54 @@ impl VolumeQueueFiles {
         Ok(Found::Damaged)
     }
 
+    /// An entry is asked for again as long as its transaction is not complete, which may take as
+    /// long as anything else of it can't be carried out.
     async fn put_entry(
+        &self,
+        name: QueueName,
+        entry: &MarkerQueueFile,
+    ) -> Result<(), QueueFileError> {
+        let put = entry.txn_seq.map(|txn_seq| (name, txn_seq));
+        let known = put.filter(|put| self.put.lock().contains(put));
+        if let Some((_, txn_seq)) = known {
+            let stands = self.stands(name, txn_seq, entry).await;
+            if stands.map_err(unavailable)? {
+                return Ok(());
+            }
+        }
+        self.write_entry(name, entry).await?;
+        let mut known = self.put.lock();
+        if known.len() >= PUT_MAX {
+            known.clear();
+        }
+        known.extend(put);
+        Ok(())
+    }
+
+    /// Whether an entry that was put is there as it should be, or was carried out.
+    async fn stands(
+        &self,
+        name: QueueName,
+        txn_seq: u64,
+        entry: &MarkerQueueFile,
+    ) -> Result<bool, VolumeError> {
+        match self.read(&entry_path(name), name.pid).await? {
+            Found::File(file) => return Ok(waits(&file, entry)),
+            Found::Damaged => return Ok(false),
+            Found::Nothing => {}
+        }
+        let wanted = entry.asked();
+        Ok(
+            match self.read(&done_path(name, txn_seq), name.pid).await? {
+                Found::File(done) => {
+                    done.is_same_decision(entry) && done.asked().shared_with(&wanted) == wanted
+                }
+                Found::Damaged | Found::Nothing => false,
+            },
+        )
+    }
+
+    async fn write_entry(
         &self,
         name: QueueName,
         entry: &MarkerQueueFile,
@@ -324,7 +376,10 @@ impl QueueFiles for VolumeQueueFiles {
         name: QueueName,
         txn_seq: u64,
     ) -> BoxFuture<'_, Result<(), QueueFileError>> {
-        Box::pin(async move { self.unlink(&done_path(name, txn_seq)).await })
+        Box::pin(async move {
+            self.put.lock().remove(&(name, txn_seq));
+            self.unlink(&done_path(name, txn_seq)).await
+        })
     }
 
     fn all(&self) -> BoxFuture<'_, Result<Vec<Stray>, QueueFileError>> {

@@ -8,7 +8,7 @@ use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use store_adapter::runtime::Clock;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{FenceFileError, FenceFiles, FenceTable};
+use super::{FenceFileError, FenceFiles, FenceTable, LastUse};
 use crate::machine::txn::Fence;
 use crate::volume::format::FencesFile;
 
@@ -21,7 +21,8 @@ const TAKE: usize = 1024;
 #[derive(Debug)]
 pub(super) enum Ask {
     Publish(Vec<Fence>, Reply),
-    Poll(Reply),
+    /// Drops what has expired, if it is told who uses what.
+    Poll(Option<Arc<dyn LastUse>>, Reply),
 }
 
 /// The io task.
@@ -69,13 +70,17 @@ impl Keeper {
         let mut asks = Vec::new();
         while asked.recv_many(&mut asks, TAKE).await > 0 {
             let (mut fences, mut publishers, mut pollers) = (Vec::new(), Vec::new(), Vec::new());
+            let mut uses = None;
             for ask in asks.drain(..) {
                 match ask {
                     Ask::Publish(some, reply) => {
                         fences.extend(some);
                         publishers.push(reply);
                     }
-                    Ask::Poll(reply) => pollers.push(reply),
+                    Ask::Poll(told, reply) => {
+                        uses = told.or(uses);
+                        pollers.push(reply);
+                    }
                 }
             }
             if !publishers.is_empty() {
@@ -84,7 +89,7 @@ impl Keeper {
                 answer(publishers, &outcome);
             }
             if !pollers.is_empty() {
-                let outcome = self.poll().await;
+                let outcome = self.poll(uses).await;
                 self.failing.store(outcome.is_err(), Ordering::Relaxed);
                 answer(pollers, &outcome);
             }
@@ -110,13 +115,11 @@ impl Keeper {
         Ok(())
     }
 
-    async fn poll(&mut self) -> Result<(), FenceFileError> {
+    async fn poll(&mut self, uses: Option<Arc<dyn LastUse>>) -> Result<(), FenceFileError> {
         self.others = self.files.others().await;
-        let now_ms = self.clock.wall_ms();
         let outcome = match self.take_own().await {
             Ok(mut own) => {
-                let before_ms = now_ms.saturating_sub(self.expiration_ms);
-                let changed = own.expire(before_ms, now_ms);
+                let changed = uses.is_some_and(|uses| self.expire(&mut own, &*uses));
                 self.keep(own, changed).await
             }
             Err(error) => Err(error),
@@ -141,6 +144,24 @@ impl Keeper {
         }
         self.table.replace(all);
         outcome
+    }
+
+    /// Drops what nobody has used for long; whether there was any. Who uses what is asked only of
+    /// what was last known to be used that long ago.
+    fn expire(&self, own: &mut FencesFile, uses: &dyn LastUse) -> bool {
+        let now_ms = self.clock.wall_ms();
+        let before_ms = now_ms.saturating_sub(self.expiration_ms);
+        let old = own.unused_since(before_ms, now_ms);
+        if old.is_empty() {
+            return false;
+        }
+        let Some(used) = uses.last_use(&old) else {
+            return false;
+        };
+        for (pid, at_ms) in used {
+            own.touch(pid.0, at_ms);
+        }
+        own.expire(before_ms)
     }
 
     /// The own file. Taken, so that after a failure it is read again.

@@ -8,11 +8,12 @@
 mod keeper;
 mod table;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use store_adapter::ids::BrokerId;
+use store_adapter::ids::{BrokerId, ProducerId};
 use store_adapter::runtime::{BoxFuture, Env};
 use tokio::sync::{mpsc, oneshot};
 
@@ -43,6 +44,13 @@ pub trait FenceFiles: Send + Sync + Debug + 'static {
     /// What the other brokers have published. Of a file that can't be read or believed, what it
     /// said before.
     fn others(&self) -> BoxFuture<'_, Vec<(BrokerId, Arc<FencesFile>)>>;
+}
+
+/// Knows who uses producer ids.
+pub trait LastUse: Send + Sync + Debug + 'static {
+    /// When those of `producers` that a transactional id has were used last, ms since the Unix
+    /// epoch; `None` while that can't be said. Never waits.
+    fn last_use(&self, producers: &BTreeSet<ProducerId>) -> Option<BTreeMap<ProducerId, i64>>;
 }
 
 /// The service; clones share it. When the last one is dropped its io task ends.
@@ -92,12 +100,21 @@ impl Fences {
         &self.table
     }
 
-    /// Reads every file that has changed, and drops what has expired.
+    /// Reads every file that has changed.
     ///
     /// # Errors
     /// Where the own file is damaged, or can't be read or replaced; of the others all is in force.
-    pub async fn poll(&self) -> Result<(), FenceFileError> {
-        self.ask(Ask::Poll).await
+    pub async fn load(&self) -> Result<(), FenceFileError> {
+        self.ask(|reply| Ask::Poll(None, reply)).await
+    }
+
+    /// The same, and drops what has expired: it was raised that long ago, and the transactional id
+    /// of this broker that has the producer, if one has, was used that long ago too.
+    ///
+    /// # Errors
+    /// As [`Fences::load`].
+    pub async fn poll(&self, uses: Arc<dyn LastUse>) -> Result<(), FenceFileError> {
+        self.ask(|reply| Ask::Poll(Some(uses), reply)).await
     }
 
     /// Publishes fences: durable and in force here when it returns. All that are published

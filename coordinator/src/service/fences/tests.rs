@@ -87,7 +87,7 @@ async fn a_fence_is_in_force_when_it_is_published() {
     files.others.lock().push((BrokerId(1), Arc::new(later)));
     let again = start(&files);
     assert!(!stale(&again, 7, 2));
-    again.poll().await.unwrap();
+    again.load().await.unwrap();
     assert!(stale(&again, 7, 4) && !stale(&again, 7, 5) && stale(&again, 9, 0));
     let listed = again.table().list();
     assert_eq!(listed, [fence(7, 5), fence(9, 1)]);
@@ -132,7 +132,7 @@ async fn the_file_never_grows_beyond_what_is_read() {
     }
     let most = files.writes.lock().iter().copied().max();
     assert_eq!(most, Some(16));
-    fences.poll().await.unwrap();
+    fences.load().await.unwrap();
     assert_eq!(fences.table().list().len(), files.own.lock().fences.len());
     assert!(stale(&fences, 99, 0) && !stale(&fences, 0, 0));
 }
@@ -172,7 +172,47 @@ async fn fences_expire_with_their_producer_ids() {
         own.raise(8, 3, now_ms);
     }
     let fences = start(&files);
-    fences.poll().await.unwrap();
+    fences.poll(uses([])).await.unwrap();
     assert!(!stale(&fences, 7, 2) && stale(&fences, 8, 2));
     assert!(!files.own.lock().fences.contains_key(&7));
+}
+
+/// What is known of transactional ids.
+#[derive(Debug)]
+struct Uses(Option<BTreeMap<ProducerId, i64>>);
+
+impl LastUse for Uses {
+    fn last_use(&self, producers: &BTreeSet<ProducerId>) -> Option<BTreeMap<ProducerId, i64>> {
+        let mut known = self.0.clone()?;
+        known.retain(|pid, _| producers.contains(pid));
+        Some(known)
+    }
+}
+
+fn uses<const N: usize>(known: [(i64, i64); N]) -> Arc<Uses> {
+    let known = known.map(|(pid, at_ms)| (ProducerId(pid), at_ms));
+    Arc::new(Uses(Some(known.into())))
+}
+
+#[tokio::test]
+async fn a_fence_counts_from_the_last_use_of_its_producer() {
+    let files = Arc::new(Fake::default());
+    let now_ms = Env::real().clock.wall_ms();
+    for pid in 7..=9 {
+        files.own.lock().raise(pid, 3, now_ms - 3 * DAY_MS);
+    }
+    let fences = start(&files);
+    // Nothing goes while nobody can say.
+    fences.load().await.unwrap();
+    fences.poll(Arc::new(Uses(None))).await.unwrap();
+    assert!((7..=9).all(|pid| stale(&fences, pid, 2)));
+    // The session of 7 goes on, that of 8 has not done anything for long, 9 is nobody's.
+    let known = uses([(7, now_ms), (8, now_ms - 2 * DAY_MS)]);
+    fences.poll(known).await.unwrap();
+    assert!(stale(&fences, 7, 2) && !stale(&fences, 8, 2) && !stale(&fences, 9, 2));
+    let left: Vec<i64> = files.own.lock().fences.keys().copied().collect();
+    assert_eq!(left, [7]);
+    // It is known from then on.
+    fences.poll(uses([])).await.unwrap();
+    assert!(stale(&fences, 7, 2));
 }

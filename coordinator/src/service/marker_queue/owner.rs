@@ -21,18 +21,22 @@ pub enum SettleError {
 }
 
 impl MarkerQueues {
-    /// Of every id that is owed something: drops what tombstones prove to be void, gives what has
+    /// Of an id that is owed something: drops what tombstones prove to be void, gives what has
     /// moved to those who lead it now, takes what others have confirmed, and puts again what is
     /// missing. `own` is this broker.
-    pub async fn settle(&self, txns: &Txns, own: BrokerId, is_deleted: impl Fn(Uuid) -> bool) {
-        for id in txns.owed() {
-            if let Err(error) = self.settle_id(txns, &id, own, &is_deleted).await {
-                tracing::warn!(%id, %error, "what other brokers owe of it is not settled");
-            }
+    pub async fn settle(
+        &self,
+        txns: &Txns,
+        id: &str,
+        own: BrokerId,
+        is_deleted: impl Fn(Uuid) -> bool,
+    ) {
+        if let Err(error) = self.try_settle(txns, id, own, is_deleted).await {
+            tracing::warn!(%id, %error, "what other brokers owe of it is not settled");
         }
     }
 
-    async fn settle_id(
+    async fn try_settle(
         &self,
         txns: &Txns,
         id: &str,

@@ -8,6 +8,7 @@ use store_adapter::ids::ProducerId;
 use super::Txns;
 use super::slot::Phase;
 use crate::machine::txn::{self, Session, TopicPartitions, TxnEntry, TxnError};
+use crate::service::fences::LastUse;
 use crate::slot_hash::fnv1a32;
 
 /// Why the ids of a slot can't be shown.
@@ -97,9 +98,10 @@ impl Txns {
         }
     }
 
-    /// Whether this broker coordinates an id.
+    /// Whether this broker coordinates an id, as far as it knows.
     pub fn coordinates(&self, id: &str) -> bool {
-        self.slot(id).is_ok()
+        let slot = self.slot(id);
+        slot.is_ok_and(|slot| slot.lock().phase != Phase::Lost)
     }
 
     /// What `take` makes of the ids that this broker coordinates, in the order of slots; others
@@ -195,6 +197,19 @@ impl Txns {
     ) -> Result<(), TxnError> {
         self.decide(id, |entry, ctx| txn::abort(entry, expected, txn_seq, ctx))
             .await
+    }
+}
+
+impl LastUse for Txns {
+    fn last_use(&self, producers: &BTreeSet<ProducerId>) -> Option<BTreeMap<ProducerId, i64>> {
+        let mut used = BTreeMap::new();
+        let gaps = self.visit(&mut |_, entry| {
+            if producers.contains(&entry.pid) {
+                used.insert(entry.pid, entry.last_update_ms);
+            }
+        });
+        let elsewhere = |gap: &SlotGap| gap.state == SlotState::Elsewhere;
+        gaps.iter().all(elsewhere).then_some(used)
     }
 }
 

@@ -1,9 +1,10 @@
 //! `producer_fences/from-kaas-<id>.json`: the epochs below which producers are refused everywhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use store_adapter::ids::ProducerId;
 
 use super::{Extra, Format};
 
@@ -31,11 +32,20 @@ impl FencesFile {
     pub fn raise(&mut self, pid: i64, epoch: i16, now_ms: i64) -> bool {
         let known = self.fences.get(&pid).copied();
         if known.is_some_and(|known| known >= epoch) {
+            self.touch(pid, now_ms);
             return false;
         }
         self.fences.insert(pid, epoch);
         self.seen_ms.insert(pid, now_ms);
         true
+    }
+
+    /// A producer that is fenced was used. Not worth a write: it can be asked for again.
+    pub fn touch(&mut self, pid: i64, at_ms: i64) {
+        if self.fences.contains_key(&pid) {
+            let seen = self.seen_ms.entry(pid).or_insert(at_ms);
+            *seen = at_ms.max(*seen);
+        }
     }
 
     /// Drops the oldest where there are more than `max`, down to seven eighths of it; how many.
@@ -57,12 +67,20 @@ impl FencesFile {
         dropped
     }
 
-    /// Drops fences that were last used before `before_ms`; whether there were any. Those that are
-    /// not dated are dated `now_ms`.
-    pub fn expire(&mut self, before_ms: i64, now_ms: i64) -> bool {
+    /// The producers that were last used before `before_ms`, as far as the file knows. Those that
+    /// are not dated are dated `now_ms`.
+    pub fn unused_since(&mut self, before_ms: i64, now_ms: i64) -> BTreeSet<ProducerId> {
+        let mut old = BTreeSet::new();
         for pid in self.fences.keys() {
-            self.seen_ms.entry(*pid).or_insert(now_ms);
+            if *self.seen_ms.entry(*pid).or_insert(now_ms) < before_ms {
+                old.insert(ProducerId(*pid));
+            }
         }
+        old
+    }
+
+    /// Drops fences that were last used before `before_ms`; whether there were any.
+    pub fn expire(&mut self, before_ms: i64) -> bool {
         let had = self.fences.len();
         let seen = &self.seen_ms;
         self.fences
@@ -178,10 +196,24 @@ mod tests {
         let mut file: FencesFile = decode(br#"{"7":3}"#).unwrap();
         assert!(!file.raise(7, 3, 10) && !file.raise(7, 2, 10) && file.raise(7, 4, 10));
         assert!(file.raise(8, 1, 50));
-        assert!(!file.expire(10, 60) && file.expire(11, 60));
+        let pids = |pids: &[i64]| -> BTreeSet<ProducerId> {
+            pids.iter().copied().map(ProducerId).collect()
+        };
+        let none = BTreeSet::new();
+        assert!(file.unused_since(10, 60) == none && !file.expire(10));
+        assert_eq!(file.unused_since(11, 60), pids(&[7]));
+        assert!(file.expire(11));
         assert_eq!(file.fences, BTreeMap::from([(8, 1)]));
+        // Without a date it is as new as the first look.
         let mut old: FencesFile = decode(br#"{"7":3}"#).unwrap();
-        assert!(!old.expire(100, 200) && !old.expire(200, 300) && old.expire(201, 300));
+        assert!(old.unused_since(100, 200) == none && old.unused_since(200, 300) == none);
+        assert_eq!(old.unused_since(201, 300), pids(&[7]));
+        // Used, or raised again, it is as new as that; what is not fenced does not become so.
+        old.touch(7, 250);
+        old.touch(8, 250);
+        assert!(old.unused_since(250, 300) == none && !old.raise(7, 3, 260));
+        assert!(old.unused_since(260, 300) == none && !old.expire(260));
+        assert!(old.expire(261));
         assert_eq!(encode(&old).unwrap(), "{}".as_bytes());
     }
 }

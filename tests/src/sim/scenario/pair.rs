@@ -18,6 +18,7 @@ use store_adapter::volume::owned::{Area, OwnedFiles};
 
 use super::super::clients::Target;
 use super::super::disk::Trap;
+use super::super::groups;
 use super::super::instance::{Instance, Role};
 use super::super::net::Duty;
 use super::super::plan::PairAct;
@@ -76,6 +77,7 @@ impl Director {
         let lone = self.first_start().await?;
         let transactions = self.start_transactions().await?;
         let on = transactions.clone().ok_or("no transactions")?;
+        self.start_groups(std::slice::from_ref(&on));
         let view = lone.running.node.view();
         let shards = view.topics.by_id(on.id).map(|topic| topic.shards.clone());
         self.sleep(self.world().below(300)).await;
@@ -110,10 +112,10 @@ impl Director {
     /// Everything that can be moved.
     fn things(&self, on: &Target) -> Vec<Thing> {
         let shards = (0..on.partitions.unsigned_abs()).map(Thing::Shard);
-        let ids = (0..self.cluster.plan.txn_ids).map(|id| fnv1a32(txns::name(id).as_bytes()) % 50);
+        let slot = |name: String| fnv1a32(name.as_bytes()) % 50;
         let mut things: Vec<Thing> = shards.collect();
-        things.extend(ids.clone().map(Thing::TxnSlot));
-        things.extend(ids.map(Thing::GroupSlot));
+        things.extend(self.ids().map(slot).map(Thing::TxnSlot));
+        things.extend(self.groups().map(slot).map(Thing::GroupSlot));
         things.sort_unstable();
         things.dedup();
         things
@@ -182,12 +184,12 @@ impl Director {
                 }
             }
             (Thing::GroupSlot(slot), _) => {
-                for id in self.ids_of(slot) {
-                    net.takes(Duty::Group(id), None);
+                for group in self.groups().filter(|group| is_of(group, slot)) {
+                    net.takes(Duty::Group(group), None);
                 }
             }
             (Thing::TxnSlot(slot), _) => {
-                for id in self.ids_of(slot) {
+                for id in self.ids().filter(|id| is_of(id, slot)) {
                     net.takes(Duty::Txn(id), None);
                 }
             }
@@ -195,10 +197,16 @@ impl Director {
         }
     }
 
-    /// The transactional ids, and groups, of a slot.
-    fn ids_of(&self, slot: u32) -> impl Iterator<Item = String> {
-        let ids = (0..self.cluster.plan.txn_ids).map(txns::name);
-        ids.filter(move |id| fnv1a32(id.as_bytes()) % 50 == slot)
+    /// The transactional ids.
+    fn ids(&self) -> impl Iterator<Item = String> + use<> {
+        (0..self.cluster.plan.txn_ids).map(txns::name)
+    }
+
+    /// The groups: one of each transactional id, and those of other clients.
+    fn groups(&self) -> impl Iterator<Item = String> + use<> {
+        let committed = (0..self.cluster.plan.committers).map(groups::simple);
+        let shared = (self.cluster.plan.members > 0).then(|| groups::SHARED_GROUP.to_owned());
+        self.ids().chain(committed).chain(shared)
     }
 
     /// Brings a broker up on what it is assigned.
@@ -225,13 +233,13 @@ impl Director {
                 net.takes(Duty::Partition((pair.on.id, partition)), Some(up.number));
             }
         }
-        for id in 0..self.cluster.plan.txn_ids {
-            let group = txns::name(id);
+        for group in self.groups() {
             let here = matches!(broker.groups().route(&group), Route::Here { .. });
             if here && broker.groups().admit(&group) != Err(GroupError::NotCoordinator) {
                 net.takes(Duty::Group(group), Some(up.number));
             }
-            let id = txns::name(id);
+        }
+        for id in self.ids() {
             if broker.txns().describe(&id) != Err(TxnError::NotCoordinator) {
                 net.takes(Duty::Txn(id), Some(up.number));
             }
@@ -370,6 +378,7 @@ impl Director {
             }
         }
         self.decided(pair).await?;
+        self.members_are_well().await?;
         self.world().kill(self.clients);
         Ok(())
     }
@@ -401,6 +410,10 @@ impl Director {
         }
         Err(format!("two brokers never decide {open:?}"))
     }
+}
+
+fn is_of(name: &str, slot: u32) -> bool {
+    fnv1a32(name.as_bytes()) % 50 == slot
 }
 
 /// Some of everything goes to the other broker.

@@ -37,7 +37,7 @@ fn publish(site: &Site, fences: &Fences, one: Fence) -> Option<Result<(), FenceF
 
 fn poll(site: &Site, fences: &Fences) -> Result<(), FenceFileError> {
     let fences = fences.clone();
-    site.world.run(async move { fences.poll().await }).unwrap()
+    site.world.run(async move { fences.load().await }).unwrap()
 }
 
 fn other(site: &Site, broker: i32, process: Group) -> Site {

@@ -11,7 +11,7 @@ use store_adapter::volume::Volume as _;
 use super::txns::{Outside, Running, ids, session, site};
 use super::world::{Group, Site, config, host};
 use crate::machine::txn::{Added, Session, TxnError};
-use crate::service::marker_queue::{MarkerQueues, Received};
+use crate::service::marker_queue::{MarkerQueues, QueueName, Received};
 use crate::service::txns::Txns;
 use crate::volume::format::{MarkerQueueFile, decode};
 use crate::volume::layout::Place;
@@ -112,7 +112,9 @@ impl Pair {
 fn settle(site: &Site, queues: &MarkerQueues, txns: &Txns) {
     let (queues, txns) = (queues.clone(), txns.clone());
     let settled = site.world.run(async move {
-        queues.settle(&txns, BrokerId(0), |_| false).await;
+        for id in txns.owed() {
+            queues.settle(&txns, &id, BrokerId(0), |_| false).await;
+        }
     });
     settled.unwrap();
 }
@@ -187,6 +189,43 @@ fn an_entry_is_confirmed_by_its_done_file() {
             .keys()
             .any(|path| path.contains("w-") && path.contains("marker_queue"))
     );
+}
+
+#[test]
+fn an_entry_that_is_put_again_is_written_and_carried_out_once() {
+    let (pair, _) = Pair::start(8);
+    let [one] = &pair.received()[..] else {
+        panic!("not one");
+    };
+    // The same decision is carried out anew as long as something of it failed.
+    let again = |queues: &MarkerQueues, asked_ms: i64| {
+        let name = QueueName {
+            to: BrokerId(1),
+            pid: one.pid,
+            record_epoch: one.record_epoch,
+        };
+        let file = MarkerQueueFile {
+            enqueued_ms: Some(asked_ms),
+            ..one.file.clone()
+        };
+        let queues = queues.clone();
+        let put = async move { queues.put(name, file).await };
+        pair.site.world.run(put).unwrap()
+    };
+    assert_eq!(again(&pair.queues, 1), Ok(()));
+    assert_eq!(pair.received()[0].file, one.file);
+    pair.done(one);
+    assert_eq!(again(&pair.queues, 2), Ok(()));
+    assert_eq!(pair.names(), ["to-kaas-1/1000-0.1.done"]);
+    pair.settle();
+    assert_eq!(pair.names(), [""; 0]);
+    // A process that has not put it can't know that it is durable.
+    assert_eq!(again(&pair.queues, 3), Ok(()));
+    pair.site.world.kill(1);
+    let next = Running::start(&pair.site, &pair.outside, 3);
+    let other = queues(&pair.site, 3, &next);
+    assert_eq!(again(&other, 4), Ok(()));
+    assert_eq!(pair.received()[0].file.enqueued_ms, Some(4));
 }
 
 #[test]

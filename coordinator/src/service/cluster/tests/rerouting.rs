@@ -45,7 +45,9 @@ impl Coordinator {
     fn settle(&self, site: &Site) {
         let (queues, txns) = (self.queues.clone(), self.running.txns.clone());
         let settled = site.world.run(async move {
-            queues.settle(&txns, BrokerId(0), |_| false).await;
+            for id in txns.owed() {
+                queues.settle(&txns, &id, BrokerId(0), |_| false).await;
+            }
         });
         settled.unwrap();
     }

@@ -145,6 +145,7 @@ fn what_can_not_be_carried_out_in_one_place_holds_no_other_up() {
     assert_eq!(told, Err(TxnError::CoordinatorNotAvailable));
     let queued = || -> Vec<BrokerId> {
         let mut to: Vec<_> = outside.queued.lock().iter().map(|(to, _)| *to).collect();
+        // Asked for with every try, and written once: see the tests of queues.
         to.dedup();
         to
     };

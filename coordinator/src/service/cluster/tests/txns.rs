@@ -1024,11 +1024,14 @@ fn an_owner_that_was_taken_over_answers_nothing_from_memory() {
     new.reconcile();
     let next = new.state(&id).1;
     assert_eq!(new.add(&id, next), Some(Ok(Added::InTxn(2))));
+    assert!(old.txns.coordinates(&id));
     hook.release();
     let lost = TxnError::NotCoordinator;
     // It would be a repetition, and the other way, of the end before.
     assert_eq!(old.end(&id, begun, true).unwrap(), Err(lost));
     assert_eq!(old.end(&id, begun, false).unwrap(), Err(lost));
     assert_eq!(old.add(&id, next), Some(Err(lost)));
+    // Who knows that sends nobody to itself, and speaks for none of its ids.
+    assert!(!old.txns.coordinates(&id) && new.txns.coordinates(&id));
     assert_eq!(new.state(&id), (TxnState::Ongoing, next, 2));
 }
