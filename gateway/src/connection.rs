@@ -4,22 +4,24 @@
 //! puts the outcome into a bounded queue; only then it reads on. A request of a kind that stands
 //! alone ([`crate::order`]) begins when everything before it is settled, and the next frame is read
 //! when it is settled: what waits long keeps nothing behind it in memory. The writer awaits the
-//! answers in that order, adds whatever else is ready, and writes it in one vectored write. A full
-//! queue stops the reader, and that stops the client. Whatever ends a connection, a first stage
-//! that has begun is finished, and nothing that was ordered is cancelled.
+//! answers in that order, adds whatever else is ready, and writes it in one vectored write; what is
+//! in files is sent by other threads ([`Senders`]). A full queue stops the reader, and that stops
+//! the client. Whatever ends a connection, a first stage that has begun is finished, and nothing
+//! that was ordered is cancelled.
 //!
 //! A request that cannot be answered closes the connection, after the answers to those before it;
 //! a half-closed socket still gets the answers it is owed.
 
 mod activity;
 mod limit;
+mod outgoing;
 mod reader;
+mod sender;
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
 use futures_util::stream::FuturesUnordered;
 use smallvec::SmallVec;
@@ -32,8 +34,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use activity::{Activity, Contended, Eviction};
 pub use limit::LogLimit;
+pub use sender::Senders;
 
 use self::activity::PROGRESS;
+use self::outgoing::Outgoing;
 use self::reader::Reader;
 use crate::admitted::Admitted;
 use crate::answer_budget::{AnswerBudget, AnswerRoom};
@@ -51,8 +55,6 @@ use crate::wire::codec::{self, EncodedReply};
 pub const PIPELINE_MAX: usize = 16;
 /// The writer adds no further answer to a write of this many bytes.
 const WRITE_TARGET: usize = 256 * 1024;
-/// Slices of one vectored write.
-const SLICES_MAX: usize = 64;
 
 /// What all connections share.
 #[derive(Debug, Clone)]
@@ -67,6 +69,8 @@ pub struct Shared {
     pub answers: AnswerBudget,
     /// Largest frame, in bytes.
     pub frame_max: usize,
+    /// Sends what is in files.
+    pub senders: Senders,
     /// Bounds the lines about connections that are closed for what they sent.
     pub log_limit: Arc<LogLimit>,
     /// Readers stop at the next frame boundary.
@@ -102,7 +106,7 @@ pub fn tasks(
         activity: Arc::clone(activity),
     };
     let writer = Writer {
-        half: write,
+        half: Arc::new(write),
         context,
         queue,
         settled,
@@ -191,7 +195,7 @@ impl Pending {
 /// Answers that go out in one write, and the bytes of both budgets that they give back.
 #[derive(Default)]
 struct Batch {
-    segments: SmallVec<[Bytes; 32]>,
+    out: Outgoing,
     admitted: SmallVec<[Admitted; PIPELINE_MAX]>,
     rooms: SmallVec<[AnswerRoom; PIPELINE_MAX]>,
     bytes: usize,
@@ -204,13 +208,13 @@ impl Batch {
         self.bytes += reply.len();
         self.answers += 1;
         self.holds += holds;
-        self.segments.extend(reply.segments);
+        self.out.extend(reply.segments);
         self.admitted.push(admitted);
         self.rooms.push(room);
     }
 
     fn clear(&mut self) {
-        self.segments.clear();
+        self.out.clear();
         self.admitted.clear();
         self.rooms.clear();
         self.bytes = 0;
@@ -220,7 +224,7 @@ impl Batch {
 }
 
 struct Writer {
-    half: OwnedWriteHalf,
+    half: Arc<OwnedWriteHalf>,
     context: Arc<ConnectionContext>,
     queue: mpsc::Receiver<Owed>,
     settled: Settled,
@@ -259,7 +263,7 @@ impl Writer {
                 Some(pending) => pending,
                 None => match self.queue.recv().await {
                     Some(owed) => Pending::new(owed),
-                    None => return self.half.shutdown().await,
+                    None => return self.shutdown().await,
                 },
             };
             first.settle().await;
@@ -279,7 +283,7 @@ impl Writer {
             }
             self.write().await?;
             if !going {
-                return self.half.shutdown().await;
+                return self.shutdown().await;
             }
         }
     }
@@ -318,27 +322,21 @@ impl Writer {
 
     /// Writes the batch and gives back what it held.
     async fn write(&mut self) -> io::Result<()> {
-        let mut next = 0;
         let mut progress = 0;
         self.activity.slow(Some(self.shared.clock.monotonic()));
-        while next < self.batch.segments.len() {
+        while !self.batch.out.is_done() {
             let now = self.shared.clock.monotonic();
             self.activity.blocked(Some(now));
             if progress >= PROGRESS {
                 progress = 0;
                 self.activity.slow(Some(now));
             }
-            let written = {
-                let segments = self.batch.segments[next..].iter().take(SLICES_MAX);
-                let slices: SmallVec<[IoSlice<'_>; SLICES_MAX]> =
-                    segments.map(|segment| IoSlice::new(segment)).collect();
-                self.half.write_vectored(&slices).await?
+            progress += if self.batch.out.is_in_file() {
+                self.send().await?
+            } else {
+                let socket: &TcpStream = (*self.half).as_ref();
+                self.batch.out.write(socket).await?
             };
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            next = advance(&mut self.batch.segments, next, written);
-            progress += written;
             self.activity.touch(now);
         }
         self.activity.blocked(None);
@@ -355,19 +353,28 @@ impl Writer {
         self.batch.clear();
         Ok(())
     }
-}
 
-/// Takes `written` bytes off the segments from `next` on; the index of the first unwritten one.
-fn advance(segments: &mut [Bytes], mut next: usize, mut written: usize) -> usize {
-    while let Some(segment) = segments.get_mut(next) {
-        if written < segment.len() {
-            segment.advance(written);
-            break;
+    /// Has sent what the socket takes at once, something at least.
+    async fn send(&mut self) -> io::Result<usize> {
+        loop {
+            self.half.writable().await?;
+            let out = std::mem::take(&mut self.batch.out);
+            let (out, sent) = self.shared.senders.send(&self.half, out).await?;
+            self.batch.out = out;
+            let from_files = std::mem::take(&mut self.batch.out.from_files);
+            self.shared.metrics.bytes_from_files.inc_by(from_files);
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                sent => return sent,
+            }
         }
-        written -= segment.len();
-        // Written bytes are let go at once: a segment may be a large piece of a log.
-        *segment = Bytes::new();
-        next += 1;
     }
-    next
+
+    async fn shutdown(&mut self) -> io::Result<()> {
+        match Arc::get_mut(&mut self.half) {
+            Some(half) => half.shutdown().await,
+            // Dropping the half does the same.
+            None => Ok(()),
+        }
+    }
 }

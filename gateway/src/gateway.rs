@@ -23,7 +23,7 @@ use crate::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
 use crate::boot::{BootConfig, BootError, NamedListener, Outside, Running, StoreKind};
 use crate::broker::{Advertised, Broker, NoPeers};
 use crate::config::{Config, ConfigError, ListenerConfig, Origin, Settings};
-use crate::connection::Shared;
+use crate::connection::{Senders, Shared};
 use crate::metrics::{Metrics, Sources};
 use crate::request_budget::ByteBudget;
 use crate::server::{Listener, Server};
@@ -208,6 +208,7 @@ impl Gateway {
             metrics: Arc::clone(&metrics),
             budget: ByteBudget::new(config.queued_bytes),
             answers: running.broker.answers().clone(),
+            senders: Senders::new(&*env.runtime),
             log_limit: Arc::default(),
             frame_max: config.frame_max,
             drain: CancellationToken::new(),

@@ -16,7 +16,8 @@ use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::rebuild::filler;
 use crate::store::{
     Append, AtomicScope, Bounds, Caps, Commit, Durability, Left, LogInfo, LogState, LogStore, Op,
-    Piece, Rewrite, Rewritten, ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
+    Passed, Piece, Rewrite, Rewritten, ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
+    Wanted, read_and_pass,
 };
 
 /// Largest batch that [`MemoryStore::new`] takes, bytes.
@@ -443,6 +444,10 @@ impl LogStore for MemoryStore {
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>> {
         ready(self.read_log(id, from, max_bytes, upto, true))
+    }
+
+    fn pass_on(&self, id: LogId, wanted: Wanted) -> StoreFuture<'_, Vec<Passed>> {
+        read_and_pass(self, id, wanted)
     }
 
     fn find_time(

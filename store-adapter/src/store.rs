@@ -27,6 +27,7 @@ use uuid::Uuid;
 use crate::batch::StampedBatch;
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::runtime::BoxFuture;
+use crate::volume::FileRange;
 
 /// The outcome of a store call.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -252,6 +253,65 @@ pub struct StoredBatch {
     pub append_ms: i64,
 }
 
+/// A batch that is only passed on, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Passed {
+    /// What was read and found right.
+    Read(StoredBatch),
+    /// Where it lies: it was written, or read and found right, a moment ago.
+    File {
+        /// The bytes of the batch.
+        range: FileRange,
+        /// Last offset.
+        last_offset: i64,
+    },
+}
+
+impl Passed {
+    /// Last offset.
+    pub fn last_offset(&self) -> i64 {
+        match self {
+            Self::Read(batch) => batch.last_offset,
+            Self::File { last_offset, .. } => *last_offset,
+        }
+    }
+
+    /// The batch, if it was read.
+    pub fn read(self) -> Option<StoredBatch> {
+        match self {
+            Self::Read(batch) => Some(batch),
+            Self::File { .. } => None,
+        }
+    }
+}
+
+/// What is wanted of a log; see [`LogStore::read`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// First offset.
+    pub from: i64,
+    /// Bytes.
+    pub max_bytes: usize,
+    /// The offset behind.
+    pub upto: i64,
+    /// Whether the limit of bytes holds for the first batch too.
+    pub within: bool,
+}
+
+/// [`LogStore::pass_on`] of a store that reads all that it passes on.
+pub fn read_and_pass(
+    store: &dyn LogStore,
+    id: LogId,
+    wanted: Wanted,
+) -> StoreFuture<'_, Vec<Passed>> {
+    let read = if wanted.within {
+        store.read_within(id, wanted.from, wanted.max_bytes, wanted.upto)
+    } else {
+        store.read(id, wanted.from, wanted.max_bytes, wanted.upto)
+    };
+    Box::pin(async move { Ok(read.await?.into_iter().map(Passed::Read).collect()) })
+}
+
 /// Bytes of a log, counted without I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
@@ -382,6 +442,10 @@ pub trait LogStore: Send + Sync + Debug + 'static {
         max_bytes: usize,
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>>;
+
+    /// As [`LogStore::read`] or [`LogStore::read_within`], for who only passes the batches on: of
+    /// some it may be told where they lie.
+    fn pass_on(&self, id: LogId, wanted: Wanted) -> StoreFuture<'_, Vec<Passed>>;
 
     /// The first batch, in offset order, that does not end before `from` and whose largest
     /// timestamp is at least `timestamp_ms`; `None` when there is none below the durable end.

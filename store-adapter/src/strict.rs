@@ -19,8 +19,8 @@ use crate::journal::queue::{Command, Queue, Queued, Reply, answer};
 use crate::memory::MemoryStore;
 use crate::runtime::Env;
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, Rewrite, Rewritten,
-    ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Passed, Piece, Rewrite,
+    Rewritten, ShardInfo, Size, StoreError, StoreFuture, StoredBatch, Wanted, read_and_pass,
 };
 
 /// Most commands of one commit.
@@ -319,6 +319,10 @@ impl LogStore for StrictStore {
     ) -> StoreFuture<'_, Vec<StoredBatch>> {
         let upto = self.lagging(id, upto);
         self.shared.memory.read(id, from, max_bytes, upto)
+    }
+
+    fn pass_on(&self, id: LogId, wanted: Wanted) -> StoreFuture<'_, Vec<Passed>> {
+        read_and_pass(self, id, wanted)
     }
 
     fn find_time(

@@ -185,6 +185,7 @@ fn things_appear_only_where_they_may() {
             ],
             &[
                 "store-adapter/src/volume/posix",
+                "store-adapter/src/volume/range",
                 "store-adapter/src/local.rs",
                 "store-adapter/src/journal/sled_index",
                 "gateway/src/config",

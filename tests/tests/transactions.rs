@@ -27,6 +27,7 @@ use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
 use store_adapter::journal::MemoryIndex;
 use store_adapter::local::{FixedHost, MemoryIdentity};
 use store_adapter::runtime::{BoxFuture, Clock, Env};
+use store_adapter::store::{Passed, StoredBatch};
 use store_adapter::volume::memory::{Step, StepFault, StepHook, StepOutcome};
 use store_adapter::volume::{MemoryVolume, Volume, VolumePath};
 use tests::lone;
@@ -415,11 +416,12 @@ fn ends(led: &Partition) -> (i64, i64) {
 async fn markers(led: &Partition) -> Vec<(i64, bool, Option<u64>)> {
     let read = led.read(0, 1 << 20, Isolation::ReadUncommitted).await;
     let read = read.unwrap();
-    let marker = |batch: &store_adapter::store::StoredBatch| {
+    let marker = |batch: StoredBatch| {
         let marker = EndTxnMarker::read(&batch.bytes)?;
         Some((batch.base_offset, marker.commit, marker.txn_seq))
     };
-    read.batches.iter().filter_map(marker).collect()
+    let batches = read.batches.into_iter().filter_map(Passed::read);
+    batches.filter_map(marker).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

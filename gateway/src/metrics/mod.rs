@@ -52,6 +52,8 @@ pub struct Metrics {
     pub bytes_in: Counter,
     /// Bytes written to sockets.
     pub bytes_out: Counter,
+    /// Those of them that the system took from files.
+    pub bytes_from_files: Counter,
     /// Bytes of requests in memory, in the units of the budget.
     pub inflight_bytes: Gauge,
     /// Bytes of large answers in memory.
@@ -365,6 +367,12 @@ impl Metrics {
             ),
             bytes_in: counter(r, "received", "Bytes of frames received", Some(Unit::Bytes)),
             bytes_out: counter(r, "sent", "Bytes written to clients", Some(Unit::Bytes)),
+            bytes_from_files: counter(
+                r,
+                "sent_from_files",
+                "Bytes written to clients that the system took from journal files",
+                Some(Unit::Bytes),
+            ),
             inflight_bytes: gauge(
                 r,
                 "requests_in_memory",
@@ -499,6 +507,7 @@ mod tests {
         metrics.api(3).requests.inc();
         metrics.api(9999).requests.inc();
         metrics.bytes_in.inc_by(12);
+        metrics.bytes_from_files.inc_by(13);
         sources.produce_classified.count(&Verdict::Accept);
         let journal = sources.journal.as_ref().unwrap();
         journal.syncs.store(4, Ordering::Relaxed);
@@ -521,6 +530,7 @@ mod tests {
             "fencepost_requests_total{api=\"Metadata\"} 1",
             "fencepost_requests_total{api=\"unknown\"} 1",
             "fencepost_received_bytes_total 12",
+            "fencepost_sent_from_files_bytes_total 13",
             "fencepost_produce_classified_total{result=\"accept\"} 1",
             "fencepost_request_errors_total{api=\"ApiVersions\",error=\"UNSUPPORTED_VERSION\"} 1",
             "fencepost_durability_info{flush_policy=\"fsync\",store=\"sled\"} 1",

@@ -1,46 +1,39 @@
-//! Reads of a store of which a replica may answer that is behind.
+//! Reads of a store of which a replica may answer that is behind: asks again where it had nothing
+//! yet of what is committed.
 
 use store_adapter::ids::LogId;
-use store_adapter::store::{LogStore, StoreError, StoredBatch};
+use store_adapter::store::{LogStore, Passed, StoreError, StoreFuture, StoredBatch, Wanted};
 
-/// What is read of a log; see [`LogStore::read`].
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Range {
-    /// The log.
-    pub(super) id: LogId,
-    /// First offset.
-    pub(super) from: i64,
-    /// Bytes.
-    pub(super) max_bytes: usize,
-    /// The offset behind; committed.
-    pub(super) upto: i64,
-    /// Whether the limit holds for the first batch too.
-    pub(super) within: bool,
-}
-
-/// Reads; asks again where a replica had nothing yet of what is committed.
+/// Batches to be looked into; the first whatever its size.
 pub(super) async fn read(
     store: &dyn LogStore,
-    range: Range,
+    id: LogId,
+    from: i64,
+    max_bytes: usize,
+    upto: i64,
 ) -> Result<Vec<StoredBatch>, StoreError> {
-    let batches = once(store, range).await?;
-    if batches.is_empty() && range.from < range.upto && store.caps().reads_lag {
-        return once(store, range).await;
-    }
-    Ok(batches)
+    let ask = || store.read(id, from, max_bytes, upto);
+    ask_twice(store, from < upto, ask).await
 }
 
-async fn once(store: &dyn LogStore, range: Range) -> Result<Vec<StoredBatch>, StoreError> {
-    let Range {
-        id,
-        from,
-        max_bytes,
-        upto,
-        within,
-    } = range;
-    if within {
-        store.read_within(id, from, max_bytes, upto).await
-    } else {
-        store.read(id, from, max_bytes, upto).await
+/// Batches for a client.
+pub(super) async fn pass_on(
+    store: &dyn LogStore,
+    id: LogId,
+    wanted: Wanted,
+) -> Result<Vec<Passed>, StoreError> {
+    let ask = || store.pass_on(id, wanted);
+    ask_twice(store, wanted.from < wanted.upto, ask).await
+}
+
+async fn ask_twice<'a, T>(
+    store: &dyn LogStore,
+    some: bool,
+    ask: impl Fn() -> StoreFuture<'a, Vec<T>>,
+) -> Result<Vec<T>, StoreError> {
+    let batches = ask().await?;
+    if batches.is_empty() && some && store.caps().reads_lag {
+        return ask().await;
     }
+    Ok(batches)
 }

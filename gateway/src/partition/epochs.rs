@@ -82,14 +82,8 @@ impl Partition {
 
     /// First offset, last offset and leader epoch of the batch that holds `offset`.
     async fn epoch_at(&self, offset: i64, end: i64) -> Result<(i64, i64, i32), StoreError> {
-        let range = caught_up::Range {
-            id: self.id,
-            from: offset,
-            max_bytes: 1,
-            upto: end,
-            within: false,
-        };
-        let batches = caught_up::read(&*self.deps.store, range).await?;
+        let store = &*self.deps.store;
+        let batches = caught_up::read(store, self.id, offset, 1, end).await?;
         let corrupt = |why: String| StoreError::Corrupt {
             path: format!("offset {offset}"),
             why,

@@ -219,7 +219,7 @@ async fn covers(
         if proof.base_offset >= bounds.end {
             return Ok(false);
         }
-        let batches = read(store, id, proof.base_offset, 1, bounds.end).await?;
+        let batches = caught_up::read(store, id, proof.base_offset, 1, bounds.end).await?;
         let same = batches.first().is_some_and(|batch| {
             batch.base_offset == proof.base_offset
                 && BatchHeader::read(&batch.bytes).is_ok_and(|header| header.crc == proof.crc)
@@ -241,7 +241,7 @@ async fn each_meta(
 ) -> Result<(), StoreError> {
     let mut next = from;
     while next < end {
-        let batches = read(store, id, next, REPLAY_BYTES, end).await?;
+        let batches = caught_up::read(store, id, next, REPLAY_BYTES, end).await?;
         let Some(last) = batches.last() else { break };
         next = last.last_offset + 1;
         for batch in &batches {
@@ -249,23 +249,6 @@ async fn each_meta(
         }
     }
     Ok(())
-}
-
-async fn read(
-    store: &dyn LogStore,
-    id: LogId,
-    from: i64,
-    max_bytes: usize,
-    upto: i64,
-) -> Result<Vec<StoredBatch>, StoreError> {
-    let range = caught_up::Range {
-        id,
-        from,
-        max_bytes,
-        upto,
-        within: false,
-    };
-    caught_up::read(store, range).await
 }
 
 fn meta(id: LogId, batch: &StoredBatch) -> Result<BatchMeta, StoreError> {

@@ -9,8 +9,8 @@ use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardI
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{
-    Bounds, Caps, Commit, LogInfo, LogState, Op, Piece, Rewrite, Rewritten, ShardInfo, Size,
-    StoreError, StoreFuture, StoredBatch,
+    Bounds, Caps, Commit, LogInfo, LogState, Op, Passed, Piece, Rewrite, Rewritten, ShardInfo,
+    Size, StoreError, StoreFuture, StoredBatch, Wanted, read_and_pass,
 };
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -132,6 +132,10 @@ impl LogStore for HeldStore {
         let late: StoreFuture<'_, _> =
             Box::pin(async move { self.inner.read(id, from, max_bytes, upto).await });
         self.held(late, max_bytes == 1)
+    }
+
+    fn pass_on(&self, id: LogId, wanted: Wanted) -> StoreFuture<'_, Vec<Passed>> {
+        read_and_pass(self, id, wanted)
     }
 
     fn find_time(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use store_adapter::batch::BatchHeader;
 use store_adapter::records::{first_at_or_after, first_of_largest};
-use store_adapter::store::{StoreError, StoredBatch};
+use store_adapter::store::{Passed, StoreError, StoredBatch, Wanted};
 use tokio::sync::oneshot;
 
 use super::{Partition, ReadError, State, Visible, caught_up};
@@ -40,7 +40,7 @@ pub struct ReadOutcome {
     /// Bounds at the time of the read.
     pub visible: Visible,
     /// Whole batches; the first may begin below the offset asked for.
-    pub batches: Vec<StoredBatch>,
+    pub batches: Vec<Passed>,
     /// Aborted transactions that touch what was read: producer id and first offset.
     pub aborted: Option<Vec<(i64, i64)>>,
 }
@@ -136,7 +136,7 @@ impl Partition {
         loop {
             let forgotten = self.state.lock().aborted_forgotten;
             let batches = self.batches(from, max_bytes, upto, within).await?;
-            let end = batches.last().map_or(from, |batch| batch.last_offset + 1);
+            let end = batches.last().map_or(from, |batch| batch.last_offset() + 1);
             let state = self.state.lock();
             if state.aborted_forgotten != forgotten {
                 // What was read may be of a transaction that compaction has taken meanwhile.
@@ -157,18 +157,17 @@ impl Partition {
         max_bytes: usize,
         upto: i64,
         within: bool,
-    ) -> Result<Vec<StoredBatch>, ReadError> {
+    ) -> Result<Vec<Passed>, ReadError> {
         if from >= upto {
             return Ok(Vec::new());
         }
-        let range = caught_up::Range {
-            id: self.id,
+        let wanted = Wanted {
             from,
             max_bytes,
             upto,
             within,
         };
-        let read = caught_up::read(&*self.deps.store, range);
+        let read = caught_up::pass_on(&*self.deps.store, self.id, wanted);
         let seen = |error: &StoreError| {
             self.deps.refusals.count(error);
             if matches!(error, StoreError::OutOfRange { .. }) {

@@ -9,7 +9,7 @@ use store_adapter::control::EndTxnMarker;
 use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::{BoxFuture, Clock, Env};
-use store_adapter::store::LogStore;
+use store_adapter::store::{LogStore, Passed};
 
 use super::testing::{LOG, SHARD, lead, lead_fenced, lead_on};
 use super::*;
@@ -99,7 +99,7 @@ async fn a_marker_ends_the_transaction_and_is_what_clients_read() {
         .read(2, 1 << 20, Isolation::ReadCommitted)
         .await
         .unwrap();
-    let [stored] = &read.batches[..] else {
+    let [Passed::Read(stored)] = &read.batches[..] else {
         panic!("{read:?}");
     };
     let control = EndTxnMarker::read(&stored.bytes).unwrap();

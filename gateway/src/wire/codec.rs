@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::fetch::FetchReply;
 use super::header::malformed;
+use super::segment::Segment;
 use super::wide::Wide;
 use super::{fetch, guard, schema};
 use crate::api::{ApiRequest, ApiResponse, CloseReason};
@@ -28,14 +29,14 @@ pub struct EncodeError {
 /// A response as it goes to the socket: the 4-byte length, the header, the body.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncodedReply {
-    /// The pieces in order, for one vectored write.
-    pub segments: SmallVec<[Bytes; 4]>,
+    /// The pieces in order.
+    pub segments: SmallVec<[Segment; 4]>,
 }
 
 impl EncodedReply {
     /// Bytes of all segments.
     pub fn len(&self) -> usize {
-        self.segments.iter().map(Bytes::len).sum()
+        self.segments.iter().map(Segment::len).sum()
     }
 
     /// Whether there is nothing to send; never after [`encode`].
@@ -64,7 +65,7 @@ impl<T: Encodable + HeaderVersion> Reply for T {
         }
         Encodable::encode(self, &mut buffer, version)?;
         let mut segments = SmallVec::new();
-        segments.push(buffer.freeze());
+        segments.push(buffer.freeze().into());
         Ok(EncodedReply { segments })
     }
 
@@ -91,7 +92,7 @@ impl Reply for FetchReply {
 
     fn body_len(&self, version: i16) -> anyhow::Result<usize> {
         let segments = fetch::encode(self, version, 0)?;
-        Ok(segments.iter().map(Bytes::len).sum())
+        Ok(segments.iter().map(Segment::len).sum())
     }
 }
 

@@ -5,6 +5,7 @@ use kafka_protocol::protocol::StrBytes;
 use smallvec::SmallVec;
 use uuid::Uuid;
 
+use super::segment::Segment;
 use crate::answer_budget::AnswerRoom;
 
 /// A Fetch response before encoding.
@@ -54,7 +55,7 @@ pub struct FetchPartitionReply {
     /// otherwise, empty when there are none.
     pub aborted_transactions: Option<Vec<(i64, i64)>>,
     /// Whole batches, exactly as stored.
-    pub records: Vec<Bytes>,
+    pub records: Vec<Segment>,
 }
 
 /// Batches of at least so many bytes are sent by reference; smaller ones are copied, because an
@@ -72,7 +73,7 @@ const FIXED_MAX: usize = 96;
 const ABORTED_MAX: usize = 17;
 
 /// Encodes a Fetch response of versions 4 to 18: length, header and body. Large batches are in
-/// the result by reference, everything between them is in one buffer.
+/// the result by reference, as all that is in files; everything between is in one buffer.
 ///
 /// # Errors
 /// If a length does not fit its field.
@@ -80,7 +81,7 @@ pub(super) fn encode(
     reply: &FetchReply,
     version: i16,
     correlation_id: i32,
-) -> anyhow::Result<SmallVec<[Bytes; 4]>> {
+) -> anyhow::Result<SmallVec<[Segment; 4]>> {
     let mut encoder = Encoder {
         version,
         flexible: version >= FLEXIBLE_FROM,
@@ -103,8 +104,9 @@ fn copied_len_max(reply: &FetchReply) -> usize {
         len += FIXED_MAX + topic.name.len();
         for partition in &topic.partitions {
             let aborted = partition.aborted_transactions.as_ref().map_or(0, Vec::len);
-            let small = partition.records.iter().map(Bytes::len);
-            let copied: usize = small.filter(|len| *len < REFERENCE_MIN).sum();
+            let read = partition.records.iter().filter_map(Segment::bytes);
+            let small = read.map(Bytes::len).filter(|len| *len < REFERENCE_MIN);
+            let copied: usize = small.sum();
             len += FIXED_MAX + aborted * ABORTED_MAX + copied;
         }
     }
@@ -116,12 +118,12 @@ struct Encoder {
     flexible: bool,
     buffer: BytesMut,
     /// Bytes that go out between two parts of the buffer, with the position of the cut.
-    references: SmallVec<[(usize, Bytes); 4]>,
+    references: SmallVec<[(usize, Segment); 4]>,
     referenced_len: usize,
 }
 
 impl Encoder {
-    fn finish(mut self) -> anyhow::Result<SmallVec<[Bytes; 4]>> {
+    fn finish(mut self) -> anyhow::Result<SmallVec<[Segment; 4]>> {
         let len = u32::try_from(self.buffer.len() - 4 + self.referenced_len)?;
         self.buffer[..4].copy_from_slice(&len.to_be_bytes());
         let mut rest = self.buffer.freeze();
@@ -129,13 +131,13 @@ impl Encoder {
         let mut taken = 0;
         for (cut, reference) in self.references {
             if cut > taken {
-                segments.push(rest.split_to(cut - taken));
+                segments.push(rest.split_to(cut - taken).into());
                 taken = cut;
             }
             segments.push(reference);
         }
         if !rest.is_empty() {
-            segments.push(rest);
+            segments.push(rest.into());
         }
         Ok(segments)
     }
@@ -210,11 +212,12 @@ impl Encoder {
         Ok(())
     }
 
-    fn records(&mut self, records: &[Bytes]) -> anyhow::Result<()> {
-        self.array_len(records.iter().map(Bytes::len).sum())?;
+    fn records(&mut self, records: &[Segment]) -> anyhow::Result<()> {
+        self.array_len(records.iter().map(Segment::len).sum())?;
         for batch in records {
-            if batch.len() < REFERENCE_MIN {
-                self.buffer.put_slice(batch);
+            let small = batch.bytes().filter(|bytes| bytes.len() < REFERENCE_MIN);
+            if let Some(small) = small {
+                self.buffer.put_slice(small);
             } else {
                 self.referenced_len += batch.len();
                 self.references.push((self.buffer.len(), batch.clone()));

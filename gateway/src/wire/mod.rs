@@ -16,4 +16,5 @@ pub mod header;
 #[cfg(test)]
 mod samples;
 mod schema;
+pub mod segment;
 pub mod wide;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use gateway::answer_budget::AnswerBudget;
 use gateway::api::{ApiRequest, ApiResponse, ApiService, RequestContext, Staged};
-use gateway::connection::Shared;
+use gateway::connection::{Senders, Shared};
 use gateway::features::Features;
 use gateway::handlers::api_versions;
 use gateway::metrics::{Metrics, Sources};
@@ -106,6 +106,7 @@ impl Kit {
             metrics,
             budget: budget.clone(),
             answers: AnswerBudget::new(1 << 20),
+            senders: Senders::new(&*env.runtime),
             log_limit: Arc::default(),
             frame_max: 104_857_600,
             drain: CancellationToken::new(),

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::runtime::BoxFuture;
-use crate::volume::{DirEntry, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath};
+use crate::volume::{
+    DirEntry, FileRange, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath,
+};
 
 /// One broker's way to a volume. Once shut, no step does anything or ever answers.
 #[derive(Debug, Clone)]
@@ -176,5 +178,8 @@ impl VolumeFile for GateFile {
     }
     fn size(&self) -> VolumeFuture<'_, u64> {
         Box::pin(self.gate.pass(self.inner.size()))
+    }
+    fn range(&self, offset: u64, len: usize) -> Option<FileRange> {
+        self.inner.range(offset, len)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::Harness;
 use super::fixture::{EPOCH, World, append, batch, batch_of, first, log};
-use crate::store::{Bounds, StoreError};
+use crate::store::{Bounds, StoreError, Wanted};
 
 /// An offset within a batch gives that batch; the end gives nothing, beyond it an error.
 pub async fn floor(harness: &dyn Harness) {
@@ -74,6 +74,19 @@ pub async fn limit_within(harness: &dyn Harness) {
         }
         let found = store.read_within(first(), from, limit, i64::MAX).await;
         assert_eq!(found.unwrap().len(), count, "{from} {limit}");
+        // The same to who only passes it on, whether it was read lately or not.
+        for (within, least) in [(true, 0), (false, 1), (true, 0), (false, 1)] {
+            let wanted = Wanted {
+                from,
+                max_bytes: limit,
+                upto: i64::MAX,
+                within,
+            };
+            let passed = store.pass_on(first(), wanted).await.unwrap();
+            assert_eq!(passed.len(), count.max(least), "{from} {limit} {within}");
+            let last = passed.last().map_or(from, |last| last.last_offset() + 1);
+            assert_eq!(last - from, i64::try_from(passed.len()).unwrap());
+        }
     }
     let out = Err(StoreError::OutOfRange { start: 0, end: 6 });
     assert_eq!(world.store.read_within(first(), 7, 1, i64::MAX).await, out);

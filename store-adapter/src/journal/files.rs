@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::JournalCounters;
 use super::extents::{FileIndex, TRAILER_LEN, footer_position};
 use super::file::FileId;
-use super::frame::{self, Check, FRAME_HEADER_LEN, Kind};
+use super::frame::{self, Check, FRAME_HEADER_LEN, Frame, Kind};
 use super::index::{self, Anchor, IndexStore};
+use super::opened::{Mark, Opened};
 use super::scan::{Scanner, Step};
 use crate::ids::ShardId;
 use crate::volume::{Volume, VolumeError, VolumeFile, VolumePath};
@@ -68,7 +70,7 @@ struct Known {
     /// How often it was written anew.
     version: u32,
     /// While it takes another content's place: a handle of the one that is known.
-    held: Option<Arc<dyn VolumeFile>>,
+    held: Option<Arc<Opened>>,
     /// Whether another content may have the name already: then the handle stays until one has it
     /// for certain.
     unsure: bool,
@@ -133,7 +135,7 @@ pub(crate) struct Files {
     index: Arc<dyn IndexStore>,
     counters: Arc<JournalCounters>,
     closed: Mutex<BTreeMap<FileId, Known>>,
-    open: Mutex<Recent<Arc<dyn VolumeFile>>>,
+    open: Mutex<Recent<Arc<Opened>>>,
     indexes: Mutex<Recent<Arc<FileIndex>>>,
 }
 
@@ -225,9 +227,9 @@ impl Files {
     /// [`Files::unsure`] or [`Files::kept`], readers use a handle of what is there, and whoever
     /// wants to remove the file leaves that to the caller.
     pub(crate) async fn hold(&self, id: FileId) -> Result<(), VolumeError> {
-        let file = self.handle(id).await?;
+        let opened = self.opened(id).await?;
         if let Some(known) = self.closed.lock().get_mut(&id) {
-            known.held = Some(file);
+            known.held = Some(opened);
             known.place = Place::Taken;
             return Ok(());
         }
@@ -283,12 +285,12 @@ impl Files {
 
     /// Keeps the handle of a file that is being written or was opened already.
     pub(crate) fn add_handle(&self, id: FileId, file: Arc<dyn VolumeFile>) {
-        self.keep_handle((id, self.version(id).0), file);
+        self.keep_handle((id, self.version(id).0), Arc::new(Opened::new(file)));
     }
 
-    fn keep_handle(&self, version: Version, file: Arc<dyn VolumeFile>) {
+    fn keep_handle(&self, version: Version, opened: Arc<Opened>) {
         let mut open = self.open.lock();
-        open.put(version, file);
+        open.put(version, opened);
         if open.held.len() > OPEN_MAX {
             open.forget_one(version);
         }
@@ -327,6 +329,11 @@ impl Files {
 
     /// A handle for reading.
     pub(crate) async fn handle(&self, id: FileId) -> Result<Arc<dyn VolumeFile>, VolumeError> {
+        Ok(Arc::clone(&self.opened(id).await?.file))
+    }
+
+    /// The same, with what was found right in the file lately.
+    pub(crate) async fn opened(&self, id: FileId) -> Result<Arc<Opened>, VolumeError> {
         let version = {
             let closed = self.closed.lock();
             let known = closed.get(&id);
@@ -335,12 +342,32 @@ impl Files {
             }
             (id, known.map_or(0, |known| known.version))
         };
-        if let Some(file) = self.open.lock().get(version) {
-            return Ok(file);
+        if let Some(opened) = self.open.lock().get(version) {
+            return Ok(opened);
         }
-        let file = self.volume.open(&path(id)).await?;
-        self.keep_handle(version, Arc::clone(&file));
-        Ok(file)
+        let opened = Arc::new(Opened::new(self.volume.open(&path(id)).await?));
+        self.keep_handle(version, Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Frames of the file that is being written are in it, and durable.
+    pub(crate) fn written(&self, id: FileId, frames: &[(Frame, u64)], now: Duration) {
+        let version = (id, self.version(id).0);
+        let opened = self.open.lock().get(version);
+        if let Some(opened) = opened {
+            let marks = frames.iter();
+            let marks = marks.filter_map(|(frame, at)| Some((*at, Mark::of(frame, now)?)));
+            opened.mark(marks);
+        }
+    }
+
+    /// A write or a sync of the file that is being written failed.
+    pub(crate) fn distrust(&self, id: FileId) {
+        let version = (id, self.version(id).0);
+        let opened = self.open.lock().get(version);
+        if let Some(opened) = opened {
+            opened.distrust();
+        }
     }
 
     /// The index of a closed file: kept, from its footer, or by reading the whole file.

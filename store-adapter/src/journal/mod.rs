@@ -18,6 +18,7 @@ mod index;
 mod keeper;
 mod newest;
 mod offline;
+mod opened;
 mod payload;
 mod pieces;
 pub(crate) mod queue;

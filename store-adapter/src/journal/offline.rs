@@ -25,7 +25,7 @@ use super::sources::{Read, open_sources, read_source};
 use super::table::{Replay, Table};
 use super::{JournalCounters, base, newest, volume_error};
 use crate::ids::{LeaderEpoch, LogId, ShardId};
-use crate::store::{Bounds, StoreError, StoredBatch};
+use crate::store::{Bounds, Passed, StoreError, StoredBatch};
 use crate::volume::{Volume, VolumePath};
 
 /// Bytes that are read at once where all batches of a log are.
@@ -245,8 +245,10 @@ impl OfflineShard {
             max_bytes: READ_BYTES,
             upto: i64::MAX,
             within: false,
+            passes: None,
         };
-        reader::read(&self.files, log, range).await
+        let read = reader::read(&self.files, log, range).await?;
+        Ok(read.into_iter().filter_map(Passed::read).collect())
     }
 
     /// What is not as it should be: damaged logs and files; `deep`, every byte of every file and

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, oneshot};
@@ -9,11 +10,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::extents::{Extent, FileIndex, Place, SPAN_MAX, from_offset};
 use super::file::FileId;
 use super::files::{Files, path};
+use super::opened::Opened;
 use super::pieces::pieces;
 use super::queue::{Reply, answer};
 use super::shard::Log;
 use super::walk::{Taken, Walk};
-use crate::store::{Bounds, Piece, StoreError, StoredBatch};
+use crate::store::{Bounds, Passed, Piece, StoreError, StoredBatch};
 use crate::volume::VolumeError;
 
 /// Jobs that may wait for one reader; more wait where they are asked.
@@ -40,13 +42,16 @@ pub(crate) struct Range {
     pub(crate) upto: i64,
     /// Whether a first batch of more than `max_bytes` is not wanted either.
     pub(crate) within: bool,
+    /// When it is, if the batches are only passed on: large ones that were right lately are not
+    /// read.
+    pub(crate) passes: Option<Duration>,
 }
 
 /// Something to read.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Batches of a range.
-    Read(Arc<Log>, Range, Reply<Vec<StoredBatch>>),
+    Read(Arc<Log>, Range, Reply<Vec<Passed>>),
     /// The first batch from an offset on with a timestamp.
     Find(Arc<Log>, i64, i64, Reply<Option<StoredBatch>>),
     /// Pieces from an offset on, and how many bytes of them.
@@ -104,7 +109,7 @@ pub(crate) async fn read(
     files: &Files,
     log: &Log,
     range: Range,
-) -> Result<Vec<StoredBatch>, StoreError> {
+) -> Result<Vec<Passed>, StoreError> {
     let bounds = bounds_for(log, range.from)?;
     let upto = range.upto.min(bounds.end);
     let mut taken = Taken {
@@ -115,6 +120,8 @@ pub(crate) async fn read(
         upto,
         within: range.within,
         retries: 0,
+        passes: range.passes,
+        found: Vec::new(),
     };
     while !taken.is_full() {
         match read_more(files, log, &mut taken).await {
@@ -133,17 +140,31 @@ pub(crate) async fn read(
 
 async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), StoreError> {
     let place = log.index.read().locate(taken.next, EXTENTS_MAX);
-    let (file, version, stretch) = match place {
-        Some(Place::Active(file, extents)) => (file, 0, stretch(&extents, taken)),
+    let index;
+    let (file, version, extents) = match &place {
+        Some(Place::Active(file, extents)) => (*file, 0, &extents[..]),
         Some(Place::Sealed(segment)) => {
-            let (version, index) = index_of(files, segment.file).await?;
+            let (version, found) = index_of(files, segment.file).await?;
+            index = found;
             let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
-            let stretch = stretch(from_offset(extents, taken.next), taken);
-            (segment.file, version, stretch)
+            (segment.file, version, from_offset(extents, taken.next))
         }
         None => return Err(missing(log, taken.next)),
     };
-    let (position, len) = match stretch {
+    let trusting = match taken.passes {
+        Some(_) => Some(opened(files, file).await?),
+        None => None,
+    };
+    if let Some(opened) = &trusting
+        && taken.pass(log.id, opened, extents)
+    {
+        return Ok(());
+    }
+    let pays = |rest: &[Extent]| {
+        let trusting = trusting.as_ref();
+        trusting.is_some_and(|opened| taken.pays(log.id, opened, rest))
+    };
+    let (position, len) = match stretch(extents, taken, pays) {
         Stretch::Read(position, len) => (position, len),
         Stretch::TooMuch => {
             taken.upto = taken.next;
@@ -152,8 +173,10 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
         Stretch::Missing => return Err(missing(log, taken.next)),
     };
     let before = (taken.next, taken.batches.len());
-    let bytes = read_at(files, file, position, len).await?;
+    let opened = opened(files, file).await?;
+    let bytes = read_at(files, &opened, position, len).await?;
     Walk::new(log.id, file.seed(), position, &bytes).take(taken);
+    opened.mark(taken.found.drain(..));
     let (before, count) = before;
     let new = taken.batches.get_mut(count..).unwrap_or_default();
     let_go(new, bytes.len());
@@ -198,18 +221,25 @@ fn moving(file: FileId) -> StoreError {
 
 /// Copies batches that are less than half of the `len` bytes that were read with them: as slices
 /// they would keep all of it, and whoever holds them counts their own bytes only.
-fn let_go(batches: &mut [StoredBatch], len: usize) {
-    let used: usize = batches.iter().map(|batch| batch.bytes.len()).sum();
+fn let_go(batches: &mut [Passed], len: usize) {
+    fn read(passed: &mut Passed) -> Option<&mut Bytes> {
+        match passed {
+            Passed::Read(batch) => Some(&mut batch.bytes),
+            Passed::File { .. } => None,
+        }
+    }
+    let used = batches.iter_mut().filter_map(read).map(|bytes| bytes.len());
+    let used: usize = used.sum();
     if used >= len / 2 {
         return;
     }
     let mut copy = BytesMut::with_capacity(used);
-    for batch in batches.iter() {
-        copy.extend_from_slice(&batch.bytes);
+    for bytes in batches.iter_mut().filter_map(read) {
+        copy.extend_from_slice(bytes);
     }
     let mut copy = copy.freeze();
-    for batch in batches {
-        batch.bytes = copy.split_to(batch.bytes.len());
+    for bytes in batches.iter_mut().filter_map(read) {
+        *bytes = copy.split_to(bytes.len());
     }
 }
 
@@ -223,8 +253,8 @@ enum Stretch {
     Missing,
 }
 
-/// The part of the file to read for what is wanted.
-fn stretch(extents: &[Extent], taken: &Taken) -> Stretch {
+/// The part of the file to read for what is wanted, up to what is better not read.
+fn stretch(extents: &[Extent], taken: &Taken, pays: impl Fn(&[Extent]) -> bool) -> Stretch {
     let Some(first) = extents.first() else {
         return Stretch::Missing;
     };
@@ -235,13 +265,13 @@ fn stretch(extents: &[Extent], taken: &Taken) -> Stretch {
     let wanted = wanted.clamp(READ_MIN, READ_MAX);
     let mut end = first.end();
     let mut own = u64::from(first.bytes);
-    for extent in &extents[1..] {
+    for (at, extent) in extents.iter().enumerate().skip(1) {
         let far = extent.position.saturating_sub(end) > GAP_MAX;
         let own_with = own.saturating_add(extent.bytes.into());
         // Of one large batch nothing is of use unless all of it fits.
         let useless = u64::from(extent.span) > SPAN_MAX && own_with > wanted;
         let enough = end - first.position >= wanted;
-        if far || useless || enough || extent.base >= taken.upto {
+        if far || useless || enough || extent.base >= taken.upto || pays(&extents[at..]) {
             break;
         }
         end = extent.end();
@@ -253,13 +283,18 @@ fn stretch(extents: &[Extent], taken: &Taken) -> Stretch {
     }
 }
 
+async fn opened(files: &Files, file: FileId) -> Result<Arc<Opened>, StoreError> {
+    let opened = files.opened(file).await;
+    opened.map_err(|error| read_error(&error))
+}
+
 async fn read_at(
     files: &Files,
-    file: FileId,
+    opened: &Opened,
     position: u64,
     len: usize,
 ) -> Result<Bytes, StoreError> {
-    let read = async { files.handle(file).await?.read_at(position, len).await };
+    let read = opened.file.read_at(position, len);
     files
         .counters()
         .read_bytes
@@ -298,7 +333,8 @@ async fn find(
             return Ok(None);
         };
         let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
-        let bytes = read_at(files, file, extent.position, len).await?;
+        let opened = opened(files, file).await?;
+        let bytes = read_at(files, &opened, extent.position, len).await?;
         let mut taken = Taken {
             batches: Vec::new(),
             bytes: 0,
@@ -307,6 +343,8 @@ async fn find(
             upto: bounds.end.min(extent.last.saturating_add(1)),
             within: false,
             retries: 0,
+            passes: None,
+            found: Vec::new(),
         };
         let walk = Walk::new(log.id, file.seed(), extent.position, &bytes);
         walk.take(&mut taken);
@@ -323,7 +361,8 @@ async fn find(
             return Err(damaged(files, file, extent.position, taken.next));
         }
         next = taken.next;
-        let found = taken.batches.into_iter().find(|batch| {
+        let mut read = taken.batches.into_iter().filter_map(Passed::read);
+        let found = read.find(|batch| {
             let header = crate::batch::BatchHeader::read(&batch.bytes);
             header.is_ok_and(|header| header.reaches(time))
         });

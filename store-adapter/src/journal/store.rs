@@ -22,8 +22,8 @@ use super::{JournalConfig, keeper};
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::runtime::{BoxFuture, Env};
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, Rewrite, Rewritten,
-    ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Passed, Piece, Rewrite,
+    Rewritten, ShardInfo, Size, StoreError, StoreFuture, StoredBatch, Wanted,
 };
 use crate::volume::Volume;
 use crate::volume::owned::OwnedFiles;
@@ -99,13 +99,18 @@ impl JournalStore {
             .ok_or_else(|| StoreError::Offline("no reader".to_owned()))
     }
 
-    async fn read_range(&self, id: LogId, range: Range) -> Result<Vec<StoredBatch>, StoreError> {
+    async fn read_range(&self, id: LogId, range: Range) -> Result<Vec<Passed>, StoreError> {
         let log = self.log(id)?;
         let bounds = reader::bounds_for(&log, range.from)?;
         if range.from >= range.upto.min(bounds.end) {
             return Ok(Vec::new());
         }
         reader::ask(self.reader()?, |reply| reader::Job::Read(log, range, reply)).await
+    }
+
+    async fn read_all(&self, id: LogId, range: Range) -> Result<Vec<StoredBatch>, StoreError> {
+        let read = self.read_range(id, range).await?;
+        Ok(read.into_iter().filter_map(Passed::read).collect())
     }
 
     fn log(&self, id: LogId) -> Result<Arc<Log>, StoreError> {
@@ -384,8 +389,9 @@ impl LogStore for JournalStore {
             max_bytes,
             upto,
             within: false,
+            passes: None,
         };
-        Box::pin(self.read_range(id, range))
+        Box::pin(self.read_all(id, range))
     }
 
     fn read_within(
@@ -400,6 +406,18 @@ impl LogStore for JournalStore {
             max_bytes,
             upto,
             within: true,
+            passes: None,
+        };
+        Box::pin(self.read_all(id, range))
+    }
+
+    fn pass_on(&self, id: LogId, wanted: Wanted) -> StoreFuture<'_, Vec<Passed>> {
+        let range = Range {
+            from: wanted.from,
+            max_bytes: wanted.max_bytes,
+            upto: wanted.upto,
+            within: wanted.within,
+            passes: Some(self.env.clock.monotonic()),
         };
         Box::pin(self.read_range(id, range))
     }

@@ -3,17 +3,20 @@
 //! The index is a hint. Every frame that is returned has its own position, log, offset and
 //! checksum confirmed; frames of other logs in the same stretch are only stepped over.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::extents::{Extent, SPAN_MAX};
 use super::file::Seed;
 use super::frame::{self, Check, FRAME_HEADER_BYTES, FRAME_HEADER_LEN, Frame, Kind};
+use super::opened::{Mark, Opened, RUN_MIN};
 use crate::ids::LogId;
-use crate::store::StoredBatch;
+use crate::store::{Passed, StoredBatch};
 
 /// Batches found so far.
 pub(crate) struct Taken {
-    pub(crate) batches: Vec<StoredBatch>,
+    pub(crate) batches: Vec<Passed>,
     pub(crate) bytes: usize,
     pub(crate) max_bytes: usize,
     /// The offset that the next batch must hold.
@@ -23,6 +26,10 @@ pub(crate) struct Taken {
     pub(crate) within: bool,
     /// How often a place was found that had moved meanwhile.
     pub(crate) retries: u32,
+    /// When it is, if the batches are only passed on.
+    pub(crate) passes: Option<Duration>,
+    /// Large batches of the last stretch, with the position of their frames.
+    pub(crate) found: Vec<(u64, Mark)>,
 }
 
 impl Taken {
@@ -43,17 +50,67 @@ impl Taken {
         u64::from(extent.span) > SPAN_MAX && self.is_too_much(batch as usize)
     }
 
-    /// Takes a batch, unless it is one too many; then nothing more is wanted.
-    fn push(&mut self, batch: StoredBatch) {
-        let len = batch.bytes.len();
-        if self.is_too_much(len) || batch.base_offset >= self.upto {
+    /// Takes a batch of `len` bytes, unless it is one too many; then nothing more is wanted.
+    fn push(&mut self, base_offset: i64, len: usize, batch: Passed) -> bool {
+        if self.is_too_much(len) || base_offset >= self.upto {
             self.upto = self.next;
-            return;
+            return false;
         }
         self.bytes = self.bytes.saturating_add(len);
-        self.next = batch.last_offset.saturating_add(1);
+        self.next = batch.last_offset().saturating_add(1);
         self.batches.push(batch);
+        true
     }
+
+    /// Takes batches that need no reading, as long as they come next, if they are enough; whether
+    /// anything was decided.
+    pub(crate) fn pass(&mut self, log: LogId, opened: &Opened, extents: &[Extent]) -> bool {
+        let before = (self.batches.len(), self.upto);
+        let pays = self.pays(log, opened, extents);
+        for extent in extents.iter().take_while(|_| pays) {
+            let is_next = (extent.base..=extent.last).contains(&self.next);
+            if self.is_full() || !is_next || extent.last >= self.upto {
+                break;
+            }
+            let trusted = self.passes.and_then(|now| opened.trusted(log, extent, now));
+            let Some(range) = trusted else {
+                break;
+            };
+            let last_offset = extent.last;
+            let passed = Passed::File { range, last_offset };
+            if !self.push(extent.base, batch_len(extent), passed) {
+                break;
+            }
+        }
+        before != (self.batches.len(), self.upto)
+    }
+
+    /// Whether these extents begin with so much that need not be read that it pays.
+    pub(crate) fn pays(&self, log: LogId, opened: &Opened, extents: &[Extent]) -> bool {
+        let Some(now) = self.passes else {
+            return false;
+        };
+        let wanted = self.max_bytes.saturating_sub(self.bytes);
+        let mut run = 0_usize;
+        for extent in extents {
+            let with = run.saturating_add(batch_len(extent));
+            let fits = run == 0 || with <= wanted;
+            let trusted = fits && extent.last < self.upto;
+            if !trusted || opened.trusted(log, extent, now).is_none() {
+                return false;
+            }
+            run = with;
+            if run >= RUN_MIN {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Bytes of the batch that is all of an extent.
+fn batch_len(extent: &Extent) -> usize {
+    extent.span.saturating_sub(FRAME_HEADER_BYTES) as usize
 }
 
 /// Goes through the frames of one stretch.
@@ -85,8 +142,18 @@ impl<'a> Walk<'a> {
             let Some(batch) = self.batch(found) else {
                 break;
             };
-            taken.push(batch);
+            let (base, len) = (batch.base_offset, batch.bytes.len());
+            let took = taken.push(base, len, Passed::Read(batch));
+            if let Some(now) = taken.passes.filter(|_| took) {
+                taken.found.extend(self.mark(found, now));
+            }
         }
+    }
+
+    /// Marks the frame at `at`, which was found right.
+    fn mark(&self, at: usize, now: Duration) -> Option<(u64, Mark)> {
+        let (frame, _) = Frame::decode(self.bytes.get(at..)?)?;
+        Some((self.position + at as u64, Mark::of(&frame, now)?))
     }
 
     /// Where the frame of the batch that holds `offset` starts, at or behind `at`.

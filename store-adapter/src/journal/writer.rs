@@ -240,6 +240,7 @@ impl Writer {
                 let path = path(self.current.id);
                 tracing::error!(%path, %cause, "a journal round failed; the file is left");
                 self.must_leave = true;
+                self.parts.files.distrust(self.current.id);
                 let known = (self.current.id, self.current.position);
                 self.parts.known.lock().extend([known]);
                 if let Err(error) = self.roll().await {
@@ -426,6 +427,8 @@ impl Writer {
                 }
             }
         }
+        let now = self.parts.env.clock.monotonic();
+        self.parts.files.written(current.id, &round.appends, now);
     }
 
     pub(super) async fn remove_files(&mut self, files: Vec<FileId>) {

@@ -19,8 +19,8 @@ use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::journal::queue::{Command, Reply, answer};
 use crate::runtime::{BoxFuture, Env};
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, Rewrite, Rewritten,
-    ShardInfo, Size, StoreError, StoreFuture, StoredBatch,
+    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Passed, Piece, Rewrite,
+    Rewritten, ShardInfo, Size, StoreError, StoreFuture, StoredBatch, Wanted, read_and_pass,
 };
 use crate::volume::Volume;
 use crate::volume::owned::OwnedFiles;
@@ -389,6 +389,10 @@ impl LogStore for KvStore {
             within: false,
         };
         Box::pin(self.read_with(id, move |reader| reader.read(range)))
+    }
+
+    fn pass_on(&self, id: LogId, wanted: Wanted) -> StoreFuture<'_, Vec<Passed>> {
+        read_and_pass(self, id, wanted)
     }
 
     fn find_time(

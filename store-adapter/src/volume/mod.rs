@@ -14,6 +14,7 @@ pub mod memory;
 pub mod owned;
 mod path;
 pub mod posix;
+mod range;
 mod space;
 pub mod sum;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use block::block_on;
 pub use memory::MemoryVolume;
 pub use path::VolumePath;
 pub use posix::PosixVolume;
+pub use range::FileRange;
 pub use space::{Reserve, SpaceWatch, SyncCounters};
 
 use crate::runtime::BoxFuture;
@@ -157,4 +159,7 @@ pub trait VolumeFile: Send + Sync + Debug {
     fn allocate(&self, len: u64) -> VolumeFuture<'_, ()>;
     /// The file's length in bytes.
     fn size(&self) -> VolumeFuture<'_, u64>;
+    /// A part of the file that can be sent without reading it; without I/O. `None` where the system
+    /// has no such thing.
+    fn range(&self, offset: u64, len: usize) -> Option<FileRange>;
 }

@@ -14,7 +14,10 @@ use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use smallvec::SmallVec;
 
-use super::{DirEntry, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath};
+use super::range::OpenFile;
+use super::{
+    DirEntry, FileRange, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath,
+};
 
 /// The most bytes of one write call. Buffered writes of 512 KiB and more fall into a slow mode of
 /// the page cache (large folios) on some kernels.
@@ -112,7 +115,8 @@ impl PosixVolume {
     ) -> Result<PosixFile, VolumeError> {
         let fd = self.open_fd(path, flags, what)?;
         let path = path.clone();
-        Ok(PosixFile { fd, path })
+        let file = Arc::new(OpenFile::new(fd));
+        Ok(PosixFile { file, path })
     }
 
     fn read_whole(&self, path: &VolumePath, max: u64) -> Result<Bytes, VolumeError> {
@@ -235,13 +239,13 @@ impl Volume for PosixVolume {
 /// An open file of a [`PosixVolume`].
 #[derive(Debug)]
 struct PosixFile {
-    fd: OwnedFd,
+    file: Arc<OpenFile>,
     path: VolumePath,
 }
 
 impl PosixFile {
     fn len(&self) -> Result<u64, VolumeError> {
-        let stat = retry_on_intr(|| rustix::fs::fstat(&self.fd))
+        let stat = retry_on_intr(|| rustix::fs::fstat(&self.file.fd))
             .map_err(|errno| error(&self.path, "measure", errno))?;
         if FileType::from_raw_mode(stat.st_mode).is_dir() {
             return Err(error(&self.path, "read", Errno::ISDIR));
@@ -266,7 +270,7 @@ impl PosixFile {
             .map_err(|_| error(&self.path, "read", Errno::NOMEM))?;
         while buffer.len() < len {
             let at = offset + buffer.len() as u64;
-            match rustix::io::pread(&self.fd, spare_capacity(&mut buffer), at) {
+            match rustix::io::pread(&self.file.fd, spare_capacity(&mut buffer), at) {
                 Ok(0) => break,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(error(&self.path, "read", errno)),
@@ -288,7 +292,7 @@ impl PosixFile {
                 return Ok(());
             }
             let slices = next_call(&parts[part..], within);
-            let mut written = match rustix::io::pwritev(&self.fd, &slices, offset) {
+            let mut written = match rustix::io::pwritev(&self.file.fd, &slices, offset) {
                 Ok(0) => return Err(error(&self.path, "write", Errno::IO)),
                 Ok(written) => written,
                 Err(Errno::INTR) => continue,
@@ -335,7 +339,7 @@ impl VolumeFile for PosixFile {
 
     fn sync_data(&self) -> VolumeFuture<'_, ()> {
         blocking(move || {
-            retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
+            retry_on_intr(|| rustix::fs::fdatasync(&self.file.fd))
                 .map_err(|errno| error(&self.path, "sync", errno))
         })
     }
@@ -345,7 +349,8 @@ impl VolumeFile for PosixFile {
             if len == 0 {
                 return Ok(());
             }
-            let reserve = || rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, 0, len);
+            let fd = &self.file.fd;
+            let reserve = || rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, len);
             match retry_on_intr(reserve) {
                 // A file system that can't reserve finds out about missing room at the write.
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
@@ -356,6 +361,10 @@ impl VolumeFile for PosixFile {
 
     fn size(&self) -> VolumeFuture<'_, u64> {
         blocking(move || self.len())
+    }
+
+    fn range(&self, offset: u64, len: usize) -> Option<FileRange> {
+        FileRange::new(&self.file, offset, len)
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::{DirEntry, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath};
+use super::{
+    DirEntry, FileRange, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath,
+};
 use crate::runtime::Env;
 
 /// How often a full volume is looked at.
@@ -252,6 +254,9 @@ impl VolumeFile for WatchedFile {
     }
     fn size(&self) -> VolumeFuture<'_, u64> {
         self.inner.size()
+    }
+    fn range(&self, offset: u64, len: usize) -> Option<FileRange> {
+        self.inner.range(offset, len)
     }
 }
 

@@ -15,6 +15,7 @@ mod flips;
 mod held;
 mod index;
 mod newest;
+mod passing;
 mod reading;
 mod rewrite;
 mod sift;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use gateway::gateway::Gateway;
 use store_adapter::volume::{
-    DirEntry, PosixVolume, Space, Volume, VolumeFile, VolumeFuture, VolumePath,
+    DirEntry, FileRange, PosixVolume, Space, Volume, VolumeFile, VolumeFuture, VolumePath,
 };
 use tokio::runtime::Builder;
 
@@ -176,5 +176,8 @@ impl VolumeFile for SlowFile {
     }
     fn size(&self) -> VolumeFuture<'_, u64> {
         self.inner.size()
+    }
+    fn range(&self, offset: u64, len: usize) -> Option<FileRange> {
+        self.inner.range(offset, len)
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use gateway::api::{ApiRequest, ApiResponse};
+use gateway::wire::segment::Segment;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
@@ -176,10 +176,10 @@ pub(crate) fn init_producer_id() -> ApiRequest {
 }
 
 /// The batches of a Fetch answer.
-pub(crate) fn read_batches(blobs: &[Bytes]) -> Result<Vec<ReadBatch>, String> {
+pub(crate) fn read_batches(records: &[Segment]) -> Result<Vec<ReadBatch>, String> {
     let mut batches = Vec::new();
-    for blob in blobs {
-        let mut rest = blob.clone();
+    for part in records {
+        let mut rest = part.bytes().ok_or("records in a file")?.clone();
         while !rest.is_empty() {
             let header = BatchHeader::read(&rest).map_err(|error| error.to_string())?;
             let len = header.total_len().filter(|len| *len <= rest.len());

@@ -12,8 +12,8 @@ use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{
-    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Piece, Rewrite, Rewritten, ShardInfo,
-    Size, StoreError, StoreFuture, StoredBatch,
+    Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Passed, Piece, Rewrite, Rewritten,
+    ShardInfo, Size, StoreError, StoreFuture, StoredBatch, Wanted, read_and_pass,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -207,6 +207,10 @@ impl LogStore for SlowStore {
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>> {
         self.late(self.inner.read_within(id, from, max_bytes, upto))
+    }
+
+    fn pass_on(&self, id: LogId, wanted: Wanted) -> StoreFuture<'_, Vec<Passed>> {
+        read_and_pass(self, id, wanted)
     }
 
     fn find_time(

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::future::select_all;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::watch;
@@ -15,6 +14,7 @@ use crate::error_code;
 use crate::fetch_session::FetchWish;
 use crate::partition::{EpochEnd, Isolation, Partition, Visible};
 use crate::wire::fetch::FetchPartitionReply;
+use crate::wire::segment::Segment;
 
 /// What one look at the partitions gave.
 pub(super) struct Look {
@@ -151,7 +151,7 @@ async fn look(
             limits.max_bytes = limits.max_bytes.min(room.limit());
             let replies = read_all(targets, limits, true).await;
             let bytes = replies.iter().flat_map(|reply| &reply.records);
-            let bytes: usize = bytes.map(Bytes::len).sum();
+            let bytes: usize = bytes.map(Segment::len).sum();
             let limit = room.limit();
             if room.fit(bytes) {
                 return Look {
@@ -199,7 +199,7 @@ async fn read_all(targets: &[Target], limits: Limits, records: bool) -> Vec<Fetc
             Err(code) => Err(*code),
         };
         let reply = reply.unwrap_or_else(|code| failed(target.key.partition, code));
-        let bytes: usize = reply.records.iter().map(Bytes::len).sum();
+        let bytes: usize = reply.records.iter().map(Segment::len).sum();
         any |= bytes > 0;
         left = left.saturating_sub(bytes);
         replies.push(reply);
@@ -242,8 +242,7 @@ async fn read_one(
     };
     let outcome = outcome.map_err(|error| error_code::read(&error))?;
     let mut reply = reply(target.key.partition, outcome.visible, isolation);
-    let records = outcome.batches.into_iter().map(|batch| batch.bytes);
-    reply.records = records.collect();
+    reply.records = outcome.batches.into_iter().map(Segment::from).collect();
     reply.aborted_transactions = outcome.aborted;
     Ok(reply)
 }

@@ -2,9 +2,19 @@ use kafka_protocol::messages as kp;
 use kafka_protocol::messages::fetch_response as fr;
 use kafka_protocol::protocol::Encodable;
 use proptest::prelude::*;
+use store_adapter::volume::{PosixVolume, Volume, VolumePath, block_on};
 
 use super::super::samples::Rng;
 use super::*;
+
+/// The bytes of all segments, those in files too.
+fn concat(segments: &[Segment]) -> Vec<u8> {
+    let bytes = segments.iter().map(|segment| match segment {
+        Segment::Bytes(bytes) => bytes.clone(),
+        Segment::File(range) => range.read().unwrap(),
+    });
+    bytes.collect::<Vec<_>>().concat()
+}
 
 /// The same response as `kafka-protocol` encodes it, with length and header.
 fn oracle(reply: &FetchReply, version: i16, correlation_id: i32) -> Vec<u8> {
@@ -56,7 +66,7 @@ fn partition(p: &FetchPartitionReply, version: i16) -> fr::PartitionData {
         .with_last_stable_offset(p.last_stable_offset)
         .with_log_start_offset(p.log_start_offset)
         .with_aborted_transactions(aborted)
-        .with_records(Some(p.records.concat().into()));
+        .with_records(Some(concat(&p.records).into()));
     if version >= 12 {
         if let Some((epoch, end_offset)) = p.diverging_epoch {
             data.diverging_epoch = fr::EpochEndOffset::default()
@@ -109,7 +119,7 @@ fn partition_reply(rng: &mut Rng) -> FetchPartitionReply {
         },
         records: rng.list(6, |rng| {
             let len = [0, 60, 4095, 4096, 4097, 20_000][rng.below(6)];
-            Bytes::from(vec![rng.next().to_le_bytes()[0]; len])
+            Bytes::from(vec![rng.next().to_le_bytes()[0]; len]).into()
         }),
     }
 }
@@ -123,7 +133,7 @@ proptest! {
         for version in 4..=18 {
             let segments = encode(&reply, version, correlation_id).unwrap();
             prop_assert!(
-                segments.concat() == oracle(&reply, version, correlation_id),
+                concat(&segments) == oracle(&reply, version, correlation_id),
                 "v{}: {:?}", version, reply
             );
             prop_assert!(segments.iter().all(|segment| !segment.is_empty()));
@@ -137,8 +147,8 @@ proptest! {
             let segments = encode(&reply, version, 1).unwrap();
             let large = reply.topics.iter().flat_map(|t| &t.partitions).flat_map(|p| &p.records);
             let referenced: usize =
-                large.map(Bytes::len).filter(|len| *len >= REFERENCE_MIN).sum();
-            let copied = segments.concat().len() - referenced;
+                large.map(Segment::len).filter(|len| *len >= REFERENCE_MIN).sum();
+            let copied = concat(&segments).len() - referenced;
             prop_assert!(copied <= copied_len_max(&reply), "v{}", version);
         }
     }
@@ -146,7 +156,7 @@ proptest! {
 
 fn one_partition(records: Vec<Bytes>) -> FetchReply {
     let mut partition = partition_reply(&mut Rng(1));
-    partition.records = records;
+    partition.records = records.into_iter().map(Segment::from).collect();
     FetchReply {
         topics: vec![FetchTopicReply {
             name: StrBytes::from_static_str("t"),
@@ -162,9 +172,33 @@ fn large_batches_are_sent_by_reference() {
     let batch = Bytes::from(vec![1; 16_384]);
     let reply = one_partition(vec![batch.clone(), batch.clone()]);
     let segments = encode(&reply, 12, 1).unwrap();
-    let by_reference = segments.iter().filter(|s| s.as_ptr() == batch.as_ptr());
+    let by_reference = segments.iter().filter_map(Segment::bytes);
+    let by_reference = by_reference.filter(|s| s.as_ptr() == batch.as_ptr());
     assert_eq!(by_reference.count(), 2);
     assert_eq!(segments.len(), 4);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_is_in_a_file_is_sent_from_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = PosixVolume::open(dir.path()).unwrap();
+    let path = VolumePath::root().join("a");
+    let file = block_on(volume.create_new(&path)).unwrap();
+    let content: Vec<u8> = (0..200).collect();
+    block_on(file.write_at(0, &[Bytes::from(content)])).unwrap();
+    let mut reply = one_partition(vec![Bytes::from_static(b"small")]);
+    let range = |offset, len| Segment::File(file.range(offset, len).unwrap());
+    let records = &mut reply.topics[0].partitions[0].records;
+    records.extend([range(3, 20), range(100, 7)]);
+    records.push(Bytes::from(vec![1; 16_384]).into());
+    for version in 4..=18 {
+        let segments = encode(&reply, version, 1).unwrap();
+        assert_eq!(concat(&segments), oracle(&reply, version, 1));
+        let in_files = segments.iter().filter(|s| s.bytes().is_none());
+        let in_files: Vec<_> = in_files.cloned().collect();
+        assert_eq!(in_files, [range(3, 20), range(100, 7)]);
+    }
 }
 
 #[test]
@@ -187,9 +221,9 @@ fn a_name_that_no_version_can_carry_is_an_error() {
 fn null_and_empty_lists_of_aborted_transactions_differ() {
     let mut reply = one_partition(Vec::new());
     reply.topics[0].partitions[0].aborted_transactions = None;
-    let null = encode(&reply, 4, 1).unwrap().concat();
+    let null = concat(&encode(&reply, 4, 1).unwrap());
     reply.topics[0].partitions[0].aborted_transactions = Some(Vec::new());
-    let empty = encode(&reply, 4, 1).unwrap().concat();
+    let empty = concat(&encode(&reply, 4, 1).unwrap());
     assert_eq!(null.len(), empty.len());
     // The last eight bytes: aborted transactions, then records of length 0.
     assert!(null.ends_with(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]));

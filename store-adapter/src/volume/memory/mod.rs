@@ -22,7 +22,9 @@ use parking_lot::Mutex;
 pub use hook::{Step, StepAnswer, StepFault, StepHook, StepOp, StepOutcome};
 
 use crate::runtime::Clock;
-use crate::volume::{DirEntry, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath};
+use crate::volume::{
+    DirEntry, FileRange, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath,
+};
 use stale::StaleView;
 use tree::{FileRef, Tree};
 
@@ -420,5 +422,9 @@ impl VolumeFile for MemoryFile {
             |len| StepAnswer::Number(*len),
             |_, _| Ok(self.file.lock().len()),
         )
+    }
+
+    fn range(&self, _offset: u64, _len: usize) -> Option<FileRange> {
+        None
     }
 }
