@@ -16,20 +16,21 @@ use crate::kit::{P, Target, answers, now_ms, on_kafka, produce, produce_request,
 use crate::reading::fetch_batch;
 
 /// Kafka looks for the first time after `log.initial.task.delay.ms`.
-const SOON: [(&str, &str); 3] = [
+pub(crate) const SOON: [(&str, &str); 3] = [
     ("log.cleaner.backoff.ms", "100"),
     ("log.retention.check.interval.ms", "100"),
     ("log.initial.task.delay.ms", "100"),
 ];
 /// Segments close soon, so that there is something to be compacted.
-const EAGER: [(&str, &str); 2] = [("segment.ms", "100"), ("min.cleanable.dirty.ratio", "0.01")];
+pub(crate) const EAGER: [(&str, &str); 2] =
+    [("segment.ms", "100"), ("min.cleanable.dirty.ratio", "0.01")];
 /// A record that only makes a segment close.
 const TICK: &str = "tick";
 
 /// Offset, key, value.
 type Seen = (i64, String, Option<String>);
 
-fn keyed(producer: P, time: i64, records: &[(&str, Option<&str>)]) -> Bytes {
+pub(crate) fn keyed(producer: P, time: i64, records: &[(&str, Option<&str>)]) -> Bytes {
     let records = records.iter().map(|(key, value)| Record {
         key: Some(Bytes::copy_from_slice(key.as_bytes())),
         value: value.map(|value| Bytes::copy_from_slice(value.as_bytes())),
@@ -42,9 +43,9 @@ fn keyed(producer: P, time: i64, records: &[(&str, Option<&str>)]) -> Bytes {
     spec.build()
 }
 
-const NOBODY: P = P(-1, -1, -1, 0);
+pub(crate) const NOBODY: P = P(-1, -1, -1, 0);
 
-async fn set(client: &mut RawClient, topic: &str, key: &str, value: &str) {
+pub(crate) async fn set(client: &mut RawClient, topic: &str, key: &str, value: &str) {
     let config = AlterableConfig::default()
         .with_name(text(key))
         .with_config_operation(0)

@@ -29,6 +29,7 @@ mod malformed;
 mod offsets;
 mod order;
 mod parked;
+mod passing;
 mod pipeline;
 mod polling;
 mod reading;
