@@ -124,7 +124,7 @@ impl PartialEq for FileRange {
 
 impl Eq for FileRange {}
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read};
     use std::os::fd::AsFd;
