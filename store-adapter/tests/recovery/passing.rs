@@ -200,14 +200,17 @@ async fn damage_is_seen_by_who_reads_and_a_minute_later_by_who_passes_on() {
         let passed = pass(&store, first).await.unwrap();
         assert_eq!(in_files(&passed), [large]);
     }
-    let path = journals(dir.path()).pop().unwrap();
-    let whole = fs::read(&path).unwrap();
     let body = sent(0, 300_000);
-    let at = whole
-        .windows(1000)
-        .position(|part| part == &body[1000..2000]);
+    let place = |path: PathBuf| {
+        let whole = fs::read(&path).unwrap();
+        let at = whole
+            .windows(1000)
+            .position(|part| part == &body[1000..2000]);
+        Some((path, at?))
+    };
+    let (path, at) = journals(dir.path()).into_iter().find_map(place).unwrap();
     let file = OpenOptions::new().write(true).open(&path).unwrap();
-    let at = u64::try_from(at.unwrap()).unwrap();
+    let at = u64::try_from(at).unwrap();
     file.write_all_at(&[!body[1000]], at).unwrap();
     let corrupt = |outcome| matches!(outcome, Err(StoreError::Corrupt { .. }));
     assert!(corrupt(store.read(log(0), 0, 1, i64::MAX).await.map(drop)));
