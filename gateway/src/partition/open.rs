@@ -114,8 +114,8 @@ impl Partition {
         Ok((producers, log.bounds))
     }
 
-    /// A snapshot describes what was durable: where it goes further than the log, the end of the log
-    /// is lost. (With `flush.policy=os` a power cut may do that.)
+    /// A snapshot describes what was durable: where it goes further than the log, the log's end is
+    /// lost. (With `flush.policy=os` a power cut may do that.)
     fn look_for_loss(&self, covered: i64, end: i64) {
         let log = self.id;
         if covered <= end {

@@ -1,7 +1,7 @@
 //! An open journal file, and what is known to be right in it since a moment ago.
 //!
-//! A batch that is only passed on need not be read while it is marked: it was written whole, or read
-//! and checked, and can't change under the open file, for a place is written once, and another
+//! A batch that is only passed on need not be read while it is marked: it was written whole, or
+//! read and checked, and can't change under the open file, for a place is written once, and another
 //! content of the file's name is another file. What the disk makes of it is looked at when the mark
 //! is old (docs/decisions/0015).
 
@@ -19,8 +19,8 @@ use crate::volume::{FileRange, VolumeFile};
 /// Least bytes of a batch that is passed on by its place: to read and copy fewer costs no more than
 /// the call that sends them.
 pub(crate) const PASSED_MIN: usize = 32 * 1024;
-/// Least bytes of batches one behind the other that are passed on by their places: fewer are read in
-/// less time than it takes to have a thread send them.
+/// Least bytes of batches one behind the other that are passed on by their places: fewer are read
+/// in less time than it takes to have a thread send them.
 pub(crate) const RUN_MIN: usize = 256 * 1024;
 /// How long a batch is not looked at again.
 const TRUSTED: Duration = Duration::from_mins(1);

@@ -240,8 +240,8 @@ impl Groups {
         }
     }
 
-    /// Runs the effects of a decision on a group, keeps its deadline, counts what it takes, and puts
-    /// it into the queue of the writers if there is something to read or write.
+    /// Runs the effects of a decision on a group, keeps its deadline, counts what it takes, and
+    /// puts it into the queue of the writers if there is something to read or write.
     pub(super) fn carry_out(&self, cell: &GroupCell, state: &mut CellState, effects: Effects) {
         state.run(cell.id(), effects);
         self.keep_deadline(cell, state);
