@@ -63,7 +63,9 @@ impl Size {
 
     /// Bytes of the disk that may be in use.
     fn bound(self) -> u64 {
-        self.limit * 13 / 10 + 4 * self.journal_segment
+        // Nobody waits where segments are large: what is written meanwhile is a part of one.
+        let segments = if self.wait_above.is_some() { 4 } else { 2 };
+        self.limit * 13 / 10 + segments * self.journal_segment
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Args {
     /// Topic; a run that writes creates it unless it exists.
     #[arg(long, default_value = "loadgen")]
     pub topic: String,
-    /// Partitions of the topic.
+    /// Partitions of the topic; `fetch` reads the first so many of those that there are.
     #[arg(long, default_value_t = 1)]
     pub partitions: i32,
     /// Topic config for the creation, KEY=VALUE; may be repeated.

@@ -213,8 +213,14 @@ fn producers(
 /// Address of the leader, and where to read each partition.
 async fn prepare_fetch(args: &Args) -> Result<(String, Vec<Position>)> {
     let mut client = RawClient::connect(&args.bootstrap).await?;
-    let metadata = ops::await_topic(&mut client, &args.topic, args.partitions).await?;
     let count = args.partitions;
+    let found = ops::metadata(&mut client, &args.topic).await?;
+    let there = found
+        .topics
+        .first()
+        .map_or(0, |topic| topic.partitions.len());
+    let there = i32::try_from(there)?.max(count);
+    let metadata = ops::await_topic(&mut client, &args.topic, there).await?;
     let ends = ops::list_offsets(&mut client, &args.topic, count, ops::LATEST).await?;
     let positions = match args.start_at {
         StartAt::Latest => (0..)
