@@ -105,7 +105,7 @@ async fn read_all(client: &mut RawClient, topic: &str) -> Vec<Seen> {
 async fn await_left(client: &mut RawClient, topic: &str, expected: &[Seen]) {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     let mut found = Vec::new();
-    for _ in 0..1200 {
+    for _ in 0..3600 {
         pace.tick().await;
         let tick = keyed(NOBODY, now_ms(), &[(TICK, Some("x"))]);
         assert_eq!(produce(client, topic, tick).await.0, 0);
@@ -274,7 +274,7 @@ async fn records_are_deleted_where_the_policy_says_so_too() {
     let (client, topic) = &mut clients[1];
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     let mut start = 0;
-    for _ in 0..1200 {
+    for _ in 0..3600 {
         pace.tick().await;
         let starts = ops::list_offsets(client, topic, 1, ops::EARLIEST).await;
         start = starts.unwrap()[0];
