@@ -5,6 +5,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use tests::bench;
 
+/// The gateway's: row 8 runs its journal in this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[allow(
     clippy::print_stdout,
     clippy::print_stderr,
