@@ -42,6 +42,9 @@ pub struct Limits {
     pub idle: Duration,
     /// A peer that does not take its answers is closed after this time.
     pub write_stall: Duration,
+    /// What the system is asked to buffer of one connection's answers, bytes; `None` leaves it to
+    /// the system.
+    pub send_buffer: Option<usize>,
 }
 
 /// A bound socket.
@@ -257,7 +260,7 @@ fn open(
         return;
     };
     metrics.connections_opened.inc();
-    if let Err(error) = tune(&stream) {
+    if let Err(error) = tune(&stream, shared.limits.send_buffer) {
         tracing::debug!(%peer, %error, "cannot tune a connection");
     }
     let context = Arc::new(ConnectionContext {
@@ -286,13 +289,15 @@ fn open(
     });
 }
 
-fn tune(stream: &TcpStream) -> io::Result<()> {
+fn tune(stream: &TcpStream, send_buffer: Option<usize>) -> io::Result<()> {
     // Answers are small and written whole: waiting for more only adds latency.
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE)
         .with_interval(KEEPALIVE);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    send_buffer.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))
 }
 
 async fn sweep(shared: Arc<ServerShared>) {
@@ -331,6 +336,27 @@ async fn sweep(shared: Arc<ServerShared>) {
                     tracing::info!(conn, "connection closed: {why}");
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_system_buffers_what_it_is_asked_to() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || async { TcpStream::connect(address).await.unwrap() };
+        let untouched = SockRef::from(&connect().await).send_buffer_size().unwrap();
+        // Linux takes twice what it is asked for.
+        for (asked, had) in [(Some(20_000), 40_000), (None, untouched)] {
+            let stream = connect().await;
+            tune(&stream, asked).unwrap();
+            let socket = SockRef::from(&stream);
+            assert_eq!(socket.send_buffer_size().unwrap(), had);
+            assert!(socket.tcp_nodelay().unwrap());
         }
     }
 }

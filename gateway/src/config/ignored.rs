@@ -52,7 +52,7 @@ pub(super) const FAMILIES: &[(&str, &str)] = &[
     ("num.io.", NO_THREADS),
     ("num.recovery.", NO_THREADS),
     ("num.replica.", "there are no replicas to copy"),
-    ("socket.", "the operating system sizes socket buffers"),
+    ("socket.", "the operating system sizes receive buffers"),
     ("sasl.", PLAINTEXT),
     ("ssl.", PLAINTEXT),
     ("security.", PLAINTEXT),

@@ -341,6 +341,17 @@ const KEYS: &[Key] = &[
          default, this broker does not.",
     ),
     used(
+        "socket.send.buffer.bytes",
+        Kind::Int {
+            min: -1,
+            max: i32::MAX as i64,
+        },
+        "102400",
+        "What the system is asked to hold of a connection's answers until the client's system has \
+         them; it may take twice as much, and has limits of its own. More is faster over long \
+         distances; -1 leaves it to the system.",
+    ),
+    used(
         "queued.max.request.bytes",
         Kind::Int {
             min: -1,

@@ -129,6 +129,9 @@ impl Config {
                 connections_per_ip: settings.number("max.connections.per.ip")?,
                 idle: never(settings, "connections.max.idle.ms")?,
                 write_stall: millis("connections.write.stall.ms")?,
+                // -1 is not asked for.
+                send_buffer: usize::try_from(settings.number::<i64>("socket.send.buffer.bytes")?)
+                    .ok(),
             },
             frame_max: settings.number("socket.request.max.bytes")?,
             queued_bytes: queued_bytes(settings, "queued.max.request.bytes")?,

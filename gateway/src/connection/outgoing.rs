@@ -1,7 +1,7 @@
 //! What goes out of a connection next, piece by piece.
 
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
@@ -42,37 +42,19 @@ impl Outgoing {
         matches!(self.segments.get(self.next), Some(Segment::File(_)))
     }
 
-    /// Writes pieces in memory, something at least.
+    /// Writes pieces in memory, up to the next one in a file; something at least.
     pub(super) async fn write(&mut self, socket: &TcpStream) -> io::Result<usize> {
-        let write = || self.try_write(socket);
+        let write = || self.write_now(socket.as_fd());
         socket.async_io(Interest::WRITABLE, write).await
     }
 
-    /// Writes pieces in memory, up to the next one in a file, as far as the socket takes them at
-    /// once.
-    pub(super) fn try_write(&mut self, socket: &TcpStream) -> io::Result<usize> {
-        let written = {
-            let pieces = self.segments.iter().skip(self.next);
-            let pieces = pieces.map_while(Segment::bytes).take(SLICES_MAX);
-            let slices: SmallVec<[IoSlice<'_>; SLICES_MAX]> =
-                pieces.map(|bytes| IoSlice::new(bytes)).collect();
-            socket.try_write_vectored(&slices)?
-        };
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        self.advance(written);
-        Ok(written)
-    }
-
-    /// Sends of the piece in a file that comes next what the socket takes at once. Blocks while the
-    /// disk is read.
-    pub(super) fn try_send(&mut self, socket: &TcpStream) -> io::Result<usize> {
+    /// Of what comes next, writes or sends what the socket takes at once. Blocks while the disk is
+    /// read.
+    pub(super) fn send_now(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let Some(Segment::File(range)) = self.segments.get_mut(self.next) else {
-            return Ok(0);
+            return self.write_now(socket);
         };
-        let sent = socket.try_io(Interest::WRITABLE, || range.send(socket.as_fd()));
-        match sent {
+        match range.send(socket) {
             Ok(sent) => {
                 self.from_files += sent as u64;
                 if range.is_empty() {
@@ -87,6 +69,21 @@ impl Outgoing {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn write_now(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let written = {
+            let pieces = self.segments.iter().skip(self.next);
+            let pieces = pieces.map_while(Segment::bytes).take(SLICES_MAX);
+            let slices: SmallVec<[IoSlice<'_>; SLICES_MAX]> =
+                pieces.map(|bytes| IoSlice::new(bytes)).collect();
+            rustix::io::retry_on_intr(|| rustix::io::writev(socket, &slices))?
+        };
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.advance(written);
+        Ok(written)
     }
 
     /// Takes `written` bytes off the pieces in memory.

@@ -1,13 +1,18 @@
 //! Sends answers of which pieces are in files: the kernel takes them from the page cache.
 //!
 //! What is not there is read from the disk within the call, so threads of their own make it and no
-//! async worker. They never wait for a peer: a socket that takes nothing is left to its connection.
+//! async worker. They wait for a peer for a moment only, and only while nobody else has something to
+//! send: a socket that takes nothing is left to its connection.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use store_adapter::runtime::Runtime;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{mpsc, oneshot};
 
@@ -17,6 +22,12 @@ use super::outgoing::Outgoing;
 const THREADS: usize = 2;
 /// Answers that may wait for one thread; more wait where they are asked.
 const JOBS_MAX: usize = 256;
+/// How long a thread with nothing else to do waits for a peer to take more: to go by way of its
+/// connection costs some 0.1 ms for each fill of the socket.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
 /// After so many bytes others come first.
 const TURN: usize = 4 << 20;
 
@@ -81,7 +92,7 @@ async fn run(mut jobs: mpsc::Receiver<Job>) {
         if done.is_closed() {
             continue;
         }
-        let sent = send((*half).as_ref(), &mut out);
+        let sent = send((*half).as_ref(), &mut out, || jobs.is_empty());
         // First, so that whoever waits is the only one that has it again.
         drop(half);
         // The connection may have ended.
@@ -89,19 +100,33 @@ async fn run(mut jobs: mpsc::Receiver<Job>) {
     }
 }
 
-fn send(socket: &tokio::net::TcpStream, out: &mut Outgoing) -> io::Result<usize> {
-    let mut sent = 0;
+fn send(socket: &TcpStream, out: &mut Outgoing, alone: impl Fn() -> bool) -> io::Result<usize> {
+    let blocks = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    let (mut sent, mut waited) = (0, false);
     while !out.is_done() && sent < TURN {
-        let more = if out.is_in_file() {
-            out.try_send(socket)
-        } else {
-            out.try_write(socket)
-        };
+        let mut more = out.send_now(socket.as_fd());
+        if more.as_ref().is_err_and(blocks) {
+            if !waited && alone() && takes_soon(socket) {
+                waited = true;
+                continue;
+            }
+            // Once more, so that its connection hears when it takes more.
+            more = socket.try_io(Interest::WRITABLE, || out.send_now(socket.as_fd()));
+        }
         match more {
-            Ok(more) => sent += more,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && sent > 0 => break,
+            Ok(more) => {
+                sent += more;
+                waited = false;
+            }
+            Err(error) if blocks(&error) && sent > 0 => break,
             Err(error) => return Err(error),
         }
     }
     Ok(sent)
+}
+
+/// Whether the socket takes more within [`PATIENCE`].
+fn takes_soon(socket: &TcpStream) -> bool {
+    let mut ready = [PollFd::new(socket, PollFlags::OUT)];
+    rustix::event::poll(&mut ready, Some(&PATIENCE)).is_ok_and(|ready| ready > 0)
 }

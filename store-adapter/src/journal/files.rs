@@ -50,7 +50,7 @@ pub(crate) struct Closed {
 }
 
 /// Which content of a file is meant: how often it was written anew while it was known.
-type Version = (FileId, u32);
+pub(crate) type Version = (FileId, u32);
 
 /// Whether another content is about to take a file's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -334,6 +334,17 @@ impl Files {
 
     /// The same, with what was found right in the file lately.
     pub(crate) async fn opened(&self, id: FileId) -> Result<Arc<Opened>, VolumeError> {
+        let version = match self.open_already(id) {
+            Ok(opened) => return Ok(opened),
+            Err(version) => version,
+        };
+        let opened = Arc::new(Opened::new(self.volume.open(&path(id)).await?));
+        self.keep_handle(version, Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// The handle that is open already, or which content of the file one is to be opened of.
+    pub(crate) fn open_already(&self, id: FileId) -> Result<Arc<Opened>, Version> {
         let version = {
             let closed = self.closed.lock();
             let known = closed.get(&id);
@@ -342,12 +353,7 @@ impl Files {
             }
             (id, known.map_or(0, |known| known.version))
         };
-        if let Some(opened) = self.open.lock().get(version) {
-            return Ok(opened);
-        }
-        let opened = Arc::new(Opened::new(self.volume.open(&path(id)).await?));
-        self.keep_handle(version, Arc::clone(&opened));
-        Ok(opened)
+        self.open.lock().get(version).ok_or(version)
     }
 
     /// Frames of the file that is being written are in it, and durable.
@@ -372,12 +378,11 @@ impl Files {
 
     /// The index of a closed file: kept, from its footer, or by reading the whole file.
     pub(crate) async fn index(&self, id: FileId) -> Result<Arc<FileIndex>, VolumeError> {
-        let known = self.closed.lock().get(&id).map(|k| (k.closed, k.version));
-        let version = (id, known.map_or(0, |(_, version)| version));
-        if let Some(index) = self.indexes.lock().get(version) {
+        if let Some(index) = self.index_already(id) {
             return Ok(index);
         }
-        let Some((closed, _)) = known else {
+        let known = self.closed.lock().get(&id).map(|k| (k.closed, k.version));
+        let Some((closed, version)) = known else {
             let path = path(id).to_string();
             return Err(VolumeError::NotFound { path });
         };
@@ -395,8 +400,14 @@ impl Files {
             },
         };
         let index = Arc::new(index);
-        self.keep_index(version, Arc::clone(&index));
+        self.keep_index((id, version), Arc::clone(&index));
         Ok(index)
+    }
+
+    /// The index of a closed file, if it is kept.
+    pub(crate) fn index_already(&self, id: FileId) -> Option<Arc<FileIndex>> {
+        let version = (id, self.version(id).0);
+        self.indexes.lock().get(version)
     }
 
     fn keep_index(&self, id: Version, index: Arc<FileIndex>) {

@@ -11,8 +11,9 @@ use super::extents::{Extent, SPAN_MAX};
 use super::file::Seed;
 use super::frame::{self, Check, FRAME_HEADER_BYTES, FRAME_HEADER_LEN, Frame, Kind};
 use super::opened::{Mark, Opened, RUN_MIN};
+use super::reader::Range;
 use crate::ids::LogId;
-use crate::store::{Passed, StoredBatch};
+use crate::store::{Bounds, Passed, StoredBatch};
 
 /// Batches found so far.
 pub(crate) struct Taken {
@@ -33,6 +34,21 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// Nothing yet of `range`, of a log with these bounds.
+    pub(crate) fn nothing(range: Range, bounds: Bounds) -> Self {
+        Self {
+            batches: Vec::new(),
+            bytes: 0,
+            max_bytes: range.max_bytes,
+            next: range.from,
+            upto: range.upto.min(bounds.end),
+            within: range.within,
+            retries: 0,
+            passes: range.passes,
+            found: Vec::new(),
+        }
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         let enough = self.bytes >= self.max_bytes && !self.batches.is_empty();
         enough || self.next >= self.upto

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use store_adapter::conformance::batch_of;
 use store_adapter::journal::{JournalStore, MemoryIndex};
 use store_adapter::runtime::{BoxFuture, Clock, Env};
@@ -121,6 +122,37 @@ async fn a_large_batch_is_read_once_a_minute() {
             }
         }
         clock.seconds.fetch_add(61, Ordering::Relaxed);
+    }
+}
+
+/// Who passes on what is known is answered at once, and waits for no thread that reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_right_lately_is_found_without_asking_anybody() {
+    let dir = tempfile::tempdir().unwrap();
+    let sizes = [300_000, 40_000, 300_000, 100];
+    let (store, clock) = filled(dir.path(), &sizes).await;
+    let large = Wanted { upto: 3, ..ALL };
+    let at_once = |wanted| pass(&store, wanted).now_or_never();
+    assert_eq!(in_files(&at_once(large).unwrap().unwrap()), [true; 3]);
+    // The last one has to be read.
+    assert_eq!(
+        in_files(&pass(&store, ALL).await.unwrap()),
+        [true, true, true, false]
+    );
+    clock.seconds.fetch_add(61, Ordering::Relaxed);
+    assert_eq!(in_files(&pass(&store, large).await.unwrap()), [false; 3]);
+    assert_eq!(in_files(&at_once(large).unwrap().unwrap()), [true; 3]);
+    // A file that nobody writes any more is no different, once its index is at hand.
+    submit_sized(&store, 0, 4, fill(4), config().segment_bytes as usize)
+        .await
+        .unwrap();
+    submit_sized(&store, 0, 5, fill(5), 100).await.unwrap();
+    assert!(journals(dir.path()).len() > 1);
+    pass(&store, large).await.unwrap();
+    let passed = at_once(large).unwrap().unwrap();
+    assert_eq!(in_files(&passed), [true; 3]);
+    for (offset, (passed, size)) in (0..).zip(passed.iter().zip(sizes)) {
+        assert!(bytes(passed) == sent(offset, size), "{offset}");
     }
 }
 
