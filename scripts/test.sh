@@ -49,9 +49,9 @@ run() {
     (( passed > 0 )) || return 1
     again+=("${names[@]}")
 }
-# Tests with real clients.
+# Tests with real clients. With the features of the stage before, which has built all but the tests.
 clients() {
-    most=8 run -p tests --features clients-c "$@"
+    most=8 run --workspace --features store-adapter/conformance,tests/clients-c "$@"
 }
 
 command -v cargo >/dev/null || { echo "no cargo here: install Rust 1.95 (rustup)" >&2; exit 1; }
