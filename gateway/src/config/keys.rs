@@ -42,7 +42,13 @@ impl Kind {
             Self::Ratio => "a number from 0 to 1".to_owned(),
             Self::Bool => "true or false".to_owned(),
             Self::Text => "text".to_owned(),
-            Self::Choice(choices) => choices.join(" or "),
+            Self::Choice(choices) => {
+                let named = choices.iter().map(|choice| match *choice {
+                    "" => "nothing",
+                    choice => choice,
+                });
+                named.collect::<Vec<_>>().join(" or ")
+            }
             Self::Any => "anything".to_owned(),
         }
     }
