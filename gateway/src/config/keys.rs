@@ -263,9 +263,9 @@ const KEYS: &[Key] = &[
         "validate",
         Kind::Choice(&["header", "full"]),
         "header",
-        "How compressed batches are judged: by their header, or unpacked (at most 64 MiB each) and \
-         record by record, as Kafka does: 1 MiB of a request at once, what is more two batches at \
-         a time. Uncompressed ones are always walked. (A key of this broker.)",
+        "How compressed batches are judged: by their header and first bytes, or unpacked (at most \
+         64 MiB each) and record by record, as Kafka does: 1 MiB of a request at once, what is \
+         more two batches at a time. Uncompressed ones are always walked. (A key of this broker.)",
     ),
     Key {
         aliases: &["message.timestamp.type"],
