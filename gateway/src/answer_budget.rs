@@ -68,9 +68,15 @@ impl AnswerBudget {
 
     /// Room for an answer of up to `wanted` bytes, of `least` at least; `None` if there is none.
     pub fn take(&self, wanted: usize, least: usize) -> Option<Room> {
+        self.take_beside(wanted, least, 0)
+    }
+
+    /// The same with `beside` bytes more, which are never less.
+    pub fn take_beside(&self, wanted: usize, least: usize, beside: usize) -> Option<Room> {
         let mut held = self.0.held.lock();
         let free = self.0.total.saturating_sub(held.bytes);
-        let share = (free / PARTS).max(SHARE_MIN).min(wanted).max(least);
+        let share = free.saturating_sub(beside) / PARTS;
+        let share = share.max(SHARE_MIN).min(wanted).max(least) + beside;
         let beyond = share > free;
         if beyond && held.beyond {
             self.0.refused.store(true, Ordering::Relaxed);
@@ -256,6 +262,22 @@ mod tests {
         assert!(second.fit(MIB / 2));
         assert_eq!(budget.taken(), MIB / 2);
         assert_eq!(budget.take(MIB, 3 * MIB).unwrap().limit(), 0);
+    }
+
+    #[test]
+    fn what_stands_beside_the_records_has_room_whatever_is_left_for_them() {
+        let budget = AnswerBudget::new(32 * MIB);
+        let held = budget.take_beside(10 * MIB, 0, 20 * MIB).unwrap();
+        assert_eq!(held.limit(), 20 * MIB + 12 * MIB / PARTS);
+        // More than there is is there once.
+        let beyond = budget.take_beside(10 * MIB, 0, 20 * MIB).unwrap();
+        assert_eq!(beyond.limit(), 0);
+        assert!(budget.take_beside(10 * MIB, 0, 20 * MIB).is_none());
+        drop(held);
+        let again = budget.take_beside(1000, 0, 20 * MIB).unwrap();
+        assert_eq!(again.limit(), 20 * MIB + 1000);
+        drop((beyond, again));
+        assert_eq!(budget.taken(), 0);
     }
 
     #[test]

@@ -9,13 +9,20 @@ use gateway::Gateway;
 use kafka_protocol::messages::delete_records_request::{
     DeleteRecordsPartition, DeleteRecordsTopic,
 };
-use kafka_protocol::messages::{
-    DeleteRecordsRequest, HeartbeatRequest, OffsetCommitRequest, ProduceRequest,
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
+use kafka_protocol::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
+use kafka_protocol::messages::{
+    DeleteRecordsRequest, GroupId, HeartbeatRequest, OffsetCommitRequest, OffsetFetchRequest,
+    ProduceRequest, ProducerId, TransactionalId, TxnOffsetCommitRequest,
+};
+use kafka_protocol::protocol::StrBytes;
 use store_adapter::runtime::BoxFuture;
 use store_adapter::volume::memory::{Step, StepHook, StepOp, StepOutcome};
 use store_adapter::volume::{MemoryVolume, Volume};
 use tests::raw::batch::{BatchSpec, Record};
+use tests::raw::txn::{self, Dialect, Session};
 use tests::raw::{RawClient, group, ops};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -25,21 +32,28 @@ use tokio::sync::watch;
 #[derive(Debug)]
 struct Gate {
     open: watch::Sender<bool>,
+    /// For those of journal files, whatever `open` says.
+    journal_open: watch::Sender<bool>,
     journal: AtomicU64,
 }
 
 impl StepHook for Gate {
     fn before(&self, step: &Step) -> BoxFuture<'static, StepOutcome> {
         let mut open = self.open.subscribe();
+        let mut journal_open = self.journal_open.subscribe();
         let waits = step.op == StepOp::SyncData;
         let path = step.path.as_str();
-        if waits && path.rsplit_once('.').is_some_and(|(_, end)| end == "log") {
+        let of_journal = path.rsplit_once('.').is_some_and(|(_, end)| end == "log");
+        if waits && of_journal {
             self.journal.fetch_add(1, Ordering::SeqCst);
         }
         Box::pin(async move {
             if waits {
                 // Gone with the test.
-                drop(open.wait_for(|open| *open).await);
+                tokio::select! {
+                    opened = open.wait_for(|open| *open) => drop(opened),
+                    opened = journal_open.wait_for(|open| *open), if of_journal => drop(opened),
+                }
             }
             StepOutcome::Proceed
         })
@@ -50,6 +64,7 @@ impl StepHook for Gate {
 async fn gated(dir: &tempfile::TempDir) -> (Gateway, Arc<Gate>) {
     let gate = Arc::new(Gate {
         open: watch::Sender::new(true),
+        journal_open: watch::Sender::new(false),
         journal: AtomicU64::new(0),
     });
     let volume = MemoryVolume::new().mount(Arc::<Gate>::clone(&gate), None);
@@ -79,9 +94,14 @@ async fn all_ordered(gateway: &Gateway, clients: &mut [RawClient]) {
         let request = HeartbeatRequest::default();
         client.send(&request, 0).await.unwrap();
     }
+    under_way(gateway, "Heartbeat", clients.len() as u64).await;
+}
+
+/// Awaits that so many requests of a kind are under way.
+async fn under_way(gateway: &Gateway, api: &str, count: u64) {
+    let name = format!("fencepost_requests_inflight{{api=\"{api}\"}}");
     let mut pace = tokio::time::interval(Duration::from_millis(20));
-    let under_way = "fencepost_requests_inflight{api=\"Heartbeat\"}";
-    while metric(gateway, under_way).await < clients.len() as u64 {
+    while metric(gateway, &name).await < count {
         pace.tick().await;
     }
 }
@@ -145,7 +165,7 @@ async fn delete_records_is_answered_in_time_and_happens_all_the_same() {
 fn batch(producer_id: i64, base_sequence: i32) -> bytes::Bytes {
     let spec = BatchSpec {
         producer_id,
-        producer_epoch: 0,
+        producer_epoch: if producer_id < 0 { -1 } else { 0 },
         base_sequence,
         records: vec![Record::value("v")],
         ..BatchSpec::default()
@@ -226,5 +246,94 @@ async fn commits_of_a_group_that_come_while_the_disk_is_busy_share_a_write() {
     }
     let written = metric(&gateway, WRITES).await - before;
     assert!((1..=2).contains(&written), "{written} writes");
+    assert!(gateway.shutdown().await);
+}
+
+fn text(text: &str) -> StrBytes {
+    StrBytes::from_string(text.to_owned())
+}
+
+/// A TxnOffsetCommit that adds its group to the transaction itself, for v5.
+fn staging((pid, epoch): Session, offset: i64) -> TxnOffsetCommitRequest {
+    let partition = TxnOffsetCommitRequestPartition::default().with_committed_offset(offset);
+    let topic = TxnOffsetCommitRequestTopic::default()
+        .with_name(ops::topic_name("cut"))
+        .with_partitions(vec![partition]);
+    TxnOffsetCommitRequest::default()
+        .with_transactional_id(TransactionalId(text("cut")))
+        .with_group_id(GroupId(text("cut")))
+        .with_producer_id(ProducerId(pid))
+        .with_producer_epoch(epoch)
+        .with_topics(vec![topic])
+}
+
+/// Code and offset of partition 0, where what is staged is told.
+async fn stable(client: &mut RawClient) -> (i16, i64) {
+    let topic = OffsetFetchRequestTopic::default()
+        .with_name(ops::topic_name("cut"))
+        .with_partition_indexes(vec![0]);
+    let request = OffsetFetchRequest::default()
+        .with_group_id(GroupId(text("cut")))
+        .with_topics(Some(vec![topic]))
+        .with_require_stable(true);
+    let answer = client.call(&request, 7).await.unwrap();
+    let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
+    let mut partitions = partitions.map(|p| (p.error_code, p.committed_offset));
+    partitions.next().unwrap_or((answer.error_code, -1))
+}
+
+/// A request that was ordered is settled, wherever its connection is lost: a transaction that is
+/// ended over another one has all that was begun of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_lost_connection_staged_is_in_its_transaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, gate) = gated(&dir).await;
+    let connect = async || {
+        let client = RawClient::connect(&gateway.addresses().kafka).await;
+        client.unwrap()
+    };
+    let mut other = connect().await;
+    ops::create_topic(&mut other, "cut", 1, &[]).await.unwrap();
+    group::await_coordinator(&mut other, "cut").await.unwrap();
+    txn::await_coordinator(&mut other, "cut").await.unwrap();
+    let ids = ["cut".to_owned()];
+    let session = txn::begin_all(&mut other, &ids, 900_000).await.unwrap()[0];
+
+    gate.open.send_replace(false);
+    let mut lost = connect().await;
+    let request = ops::produce_request("cut", 0, batch(-1, -1));
+    lost.send(&request, 9).await.unwrap();
+    lost.send(&staging(session, 8), 5).await.unwrap();
+    under_way(&gateway, "TxnOffsetCommit", 1).await;
+    lost.reset().unwrap();
+    // The answer to the first finds nobody, while the second waits for the disk.
+    gate.journal_open.send_replace(true);
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    for _ in 0..500 {
+        if metric(&gateway, "fencepost_connections ").await <= 1 {
+            break;
+        }
+        pace.tick().await;
+    }
+    gate.open.send_replace(true);
+
+    let staged = async {
+        while stable(&mut other).await.0 != 88 {
+            pace.tick().await;
+        }
+    };
+    let staged = tokio::time::timeout(Duration::from_mins(1), staged).await;
+    staged.expect("the offset is not staged");
+    let end = txn::end_request("cut", session, true);
+    loop {
+        let ended = other.call(&end, Dialect::V2.end_version()).await.unwrap();
+        if ![14, 15, 16, txn::CONCURRENT].contains(&ended.error_code) {
+            assert_eq!(ended.error_code, 0);
+            break;
+        }
+        pace.tick().await;
+    }
+    assert_eq!(stable(&mut other).await, (0, 8));
+    drop(other);
     assert!(gateway.shutdown().await);
 }

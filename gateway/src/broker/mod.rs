@@ -135,6 +135,9 @@ pub struct BrokerParts {
     pub volume: Arc<dyn Volume>,
 }
 
+/// What [`Broker::wide_polls`] has.
+const WIDE_POLLS_KIB: usize = 64 << 10;
+
 /// A running broker.
 #[derive(Debug)]
 pub struct Broker {
@@ -154,6 +157,8 @@ pub struct Broker {
     volume: Arc<dyn Volume>,
     sessions: Mutex<FetchSessions>,
     answers: AnswerBudget,
+    /// KiB for long polls of many partitions.
+    wide_polls: Arc<Semaphore>,
     hosted: Hosted,
     stopping: CancellationToken,
     classified: Arc<ProduceClassified>,
@@ -182,6 +187,7 @@ impl Broker {
         let broker = Arc::new(Self {
             sessions: Mutex::new(FetchSessions::new(parts.config.fetch_session_slots)),
             answers: AnswerBudget::new(parts.config.queued_response_bytes),
+            wide_polls: Arc::new(Semaphore::new(WIDE_POLLS_KIB)),
             env: parts.env,
             id: parts.id,
             cluster_id: StrBytes::from_string(parts.cluster_id),
@@ -284,6 +290,11 @@ impl Broker {
     /// The bytes that large answers may hold.
     pub fn answers(&self) -> &AnswerBudget {
         &self.answers
+    }
+
+    /// KiB that long polls of many partitions may take while they wait.
+    pub(crate) fn wide_polls(&self) -> &Arc<Semaphore> {
+        &self.wide_polls
     }
 
     /// Batches of Produce by their class.

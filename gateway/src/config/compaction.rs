@@ -96,8 +96,10 @@ mod tests {
             ("delete", false, true),
             ("compact", true, false),
             ("compact,delete", true, true),
+            ("", false, false),
         ] {
             let settings = of(&[("log.cleanup.policy", given)]);
+            assert_eq!(settings.check(), Ok(()), "{given}");
             assert_eq!(has(&settings, "compact"), compact, "{given}");
             assert_eq!(has(&settings, "delete"), delete, "{given}");
         }

@@ -42,7 +42,13 @@ impl Kind {
             Self::Ratio => "a number from 0 to 1".to_owned(),
             Self::Bool => "true or false".to_owned(),
             Self::Text => "text".to_owned(),
-            Self::Choice(choices) => choices.join(" or "),
+            Self::Choice(choices) => {
+                let named = choices.iter().map(|choice| match *choice {
+                    "" => "nothing",
+                    choice => choice,
+                });
+                named.collect::<Vec<_>>().join(" or ")
+            }
             Self::Any => "anything".to_owned(),
         }
     }
@@ -257,9 +263,9 @@ const KEYS: &[Key] = &[
         "validate",
         Kind::Choice(&["header", "full"]),
         "header",
-        "How compressed batches are judged: by their header, or unpacked (at most 64 MiB each) and \
-         record by record, as Kafka does: 1 MiB of a request at once, what is more two batches at \
-         a time. Uncompressed ones are always walked. (A key of this broker.)",
+        "How compressed batches are judged: by their header and first bytes, or unpacked (at most \
+         64 MiB each) and record by record, as Kafka does: 1 MiB of a request at once, what is \
+         more two batches at a time. Uncompressed ones are always walked. (A key of this broker.)",
     ),
     Key {
         aliases: &["message.timestamp.type"],

@@ -73,7 +73,7 @@ fn wrong_values_say_which_where_and_what_is_allowed() {
         (
             "log.cleanup.policy",
             "sweep",
-            "delete or compact or compact,delete or delete,compact",
+            "delete or compact or compact,delete or delete,compact or nothing",
         ),
         (
             "log.cleaner.min.cleanable.ratio",

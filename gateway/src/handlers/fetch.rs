@@ -17,10 +17,12 @@ use std::time::Duration;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::protocol::StrBytes;
+use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
-use self::poll::poll;
+use self::poll::{beside_records, poll};
 use super::text;
+use crate::answer_budget::AnswerRoom;
 use crate::api::{ApiResponse, RequestContext, Staged};
 use crate::broker::{Broker, HostedTopic};
 use crate::error_code;
@@ -31,8 +33,11 @@ use crate::wire::fetch::{FetchPartitionReply, FetchReply, FetchTopicReply};
 /// First version whose answers name leaders.
 const LEADERS_FROM: i16 = 16;
 
-/// Partitions of a request that keeps little while it waits: some 20 KiB.
+/// Partitions of a request that keeps little while it waits: some 30 KiB.
 const FEW: usize = 64;
+
+/// Bytes that a partition takes while a request waits for it.
+const WAITING: usize = 512;
 
 /// Partitions for which the sessions are held at a time.
 const NEWS_AT_ONCE: usize = 256;
@@ -71,10 +76,11 @@ pub(crate) fn handle(
         Ok(plan) => plan,
         Err(error) => return Staged::Now(refused(error)),
     };
-    // Nothing of the request is kept. One that waits for little keeps its place in memory instead
-    // of what it has of the budget; others make way when that is wanted.
-    let few = plan.wishes.len() <= FEW;
-    let parked = few.then(|| context.admitted.parked()).flatten();
+    // Nothing of the request is kept. One that waits for little, or for much as long as there is
+    // room for that, keeps its place in memory instead of what it has of the budget; others make
+    // way when that is wanted.
+    let kept = room_to_wait(broker, plan.wishes.len());
+    let parked = kept.as_ref().and_then(|_| context.admitted.parked());
     let is_parked = parked.is_some();
     let held = parked.unwrap_or_else(|| context.admitted.clone());
     let broker = broker.clone();
@@ -91,9 +97,23 @@ pub(crate) fn handle(
             .collect();
         let wanted = (!is_parked).then_some(&held);
         let look = poll(&broker, &mut targets, limits, wanted).await;
+        let is_wide = targets.len() > FEW;
         let mut reply = assemble(&broker, &frame, targets, look.replies);
-        reply.room = look.room;
-        drop(held);
+        let mut room = look.room;
+        if is_wide {
+            let named = reply.topics.iter().map(|topic| topic.partitions.len());
+            let beside = beside_records(named.sum());
+            match &mut room {
+                Some(room) => {
+                    // No more than it has.
+                    room.fit(look.bytes + beside);
+                }
+                None if beside > 0 => room = Some(broker.answers().room(beside).await),
+                None => {}
+            }
+        }
+        reply.room = room.map(AnswerRoom::from).unwrap_or_default();
+        drop((held, kept));
         ApiResponse::Fetch(Box::new(reply))
     });
     if is_parked {
@@ -101,6 +121,18 @@ pub(crate) fn handle(
     } else {
         Staged::Later(answer)
     }
+}
+
+/// Room for what a request of so many partitions keeps while it waits; `None` if there is none.
+fn room_to_wait(broker: &Broker, partitions: usize) -> Option<OwnedSemaphorePermit> {
+    let bytes = if partitions > FEW {
+        partitions.saturating_mul(WAITING)
+    } else {
+        0
+    };
+    let kib = u32::try_from(bytes / 1024).ok()?;
+    let room = Arc::clone(broker.wide_polls());
+    room.try_acquire_many_owned(kib).ok()
 }
 
 fn limits(broker: &Broker, request: &FetchRequest, by_id: bool) -> Limits {

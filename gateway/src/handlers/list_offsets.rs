@@ -93,9 +93,9 @@ async fn at(
     let read = |error| error_code::read(&error);
     match timestamp {
         LATEST => Ok(partition.latest(isolation)),
-        EARLIEST => Ok(partition.earliest()),
+        EARLIEST => partition.earliest().await.map_err(read),
         MAX_TIMESTAMP if version >= 7 => partition.max_timestamp(isolation).await.map_err(read),
-        EARLIEST_LOCAL if version >= 8 => Ok(partition.earliest()),
+        EARLIEST_LOCAL if version >= 8 => partition.earliest().await.map_err(read),
         LATEST_TIERED if version >= 9 => Ok(ListedOffset::NONE),
         at if at >= 0 => partition.at_time(at, isolation).await.map_err(read),
         _ => Err(ResponseError::UnsupportedVersion),

@@ -4,7 +4,7 @@
 use store_adapter::batch::BatchHeader;
 use store_adapter::store::StoreError;
 
-use super::{Partition, ReadError, Visible, caught_up};
+use super::{ListedOffset, Partition, ReadError, Visible, caught_up};
 
 /// The largest epoch of the log that is not above the one asked for, and the offset behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +32,47 @@ impl Partition {
         loop {
             let visible = self.visible();
             match self.end_within(epoch, visible).await {
-                Err(StoreError::OutOfRange { .. }) => {
-                    // A trim has overtaken the search: where the log begins now it goes on.
-                    self.follow_log_start();
-                    if self.visible().log_start == visible.log_start {
-                        return Err(ReadError::OffsetOutOfRange);
-                    }
-                }
+                Err(StoreError::OutOfRange { .. }) => self.overtaken(visible)?,
                 found => return Ok(found?),
             }
         }
+    }
+
+    /// The first offset of the log, and the epoch of what is there: the current one while there is
+    /// nothing, none if it can't be read.
+    ///
+    /// # Errors
+    /// If the log begins nowhere any more.
+    pub async fn earliest(&self) -> Result<ListedOffset, ReadError> {
+        loop {
+            let visible = self.visible();
+            let (start, end) = (visible.log_start, visible.high_watermark);
+            let leader_epoch = if start < end {
+                match self.epoch_at(start, end).await {
+                    Err(StoreError::OutOfRange { .. }) => {
+                        self.overtaken(visible)?;
+                        continue;
+                    }
+                    found => found.map_or(-1, |(_, _, epoch)| epoch),
+                }
+            } else {
+                self.epoch_for_clients()
+            };
+            return Ok(ListedOffset {
+                offset: start,
+                timestamp: -1,
+                leader_epoch,
+            });
+        }
+    }
+
+    /// A trim has overtaken a look at what was visible: where the log begins now it goes on.
+    fn overtaken(&self, seen: Visible) -> Result<(), ReadError> {
+        self.follow_log_start();
+        if self.visible().log_start == seen.log_start {
+            return Err(ReadError::OffsetOutOfRange);
+        }
+        Ok(())
     }
 
     async fn end_within(&self, epoch: i32, visible: Visible) -> Result<EpochEnd, StoreError> {
@@ -164,5 +195,42 @@ mod tests {
         let led = lead(&store, 8).await;
         let expected = [(8, 32), (7, 32), (3, 30), (3, 30), (1, 20)];
         assert_eq!(ends(&led, &[8, 7, 6, 3, 2]).await, expected);
+    }
+
+    #[tokio::test]
+    async fn the_first_offset_has_the_epoch_of_what_is_there() {
+        let store = Arc::new(MemoryStore::new());
+        let owner = OwnerEpoch {
+            assignment: 1,
+            instance: 1,
+        };
+        store.open_shard(SHARD, owner).await.unwrap();
+        store.create(LOG, "t", SHARD).await.unwrap();
+        let earliest = async |led: &Partition| {
+            let listed = led.earliest().await.unwrap();
+            assert_eq!(listed.timestamp, -1);
+            (listed.offset, listed.leader_epoch)
+        };
+        lead(&store, 1).await;
+        let led = lead(&store, 2).await;
+        assert_eq!(
+            earliest(&led).await,
+            (0, 2),
+            "of the leader, without records"
+        );
+        append(&led, 2).await;
+        let led = lead(&store, 5).await;
+        assert_eq!(earliest(&led).await, (0, 2));
+        append(&led, 2).await;
+        for (trimmed, epoch) in [(3, 2), (4, 5), (8, 5)] {
+            led.delete_records(trimmed).await.unwrap();
+            assert_eq!(earliest(&led).await, (trimmed, epoch));
+        }
+        let led = lead(&store, 6).await;
+        assert_eq!(
+            earliest(&led).await,
+            (8, 6),
+            "of the leader, without records"
+        );
     }
 }

@@ -196,15 +196,6 @@ impl Partition {
             .collect())
     }
 
-    /// The first offset of the log.
-    pub fn earliest(&self) -> ListedOffset {
-        ListedOffset {
-            offset: self.visible().log_start,
-            timestamp: -1,
-            leader_epoch: self.epoch_for_clients(),
-        }
-    }
-
     /// Behind the last record that a reader of this isolation sees.
     pub fn latest(&self, isolation: Isolation) -> ListedOffset {
         ListedOffset {
@@ -363,7 +354,8 @@ impl Partition {
         }
     }
 
-    fn epoch_for_clients(&self) -> i32 {
+    /// The epoch of this leader, as the wire has it.
+    pub(super) fn epoch_for_clients(&self) -> i32 {
         i32::try_from(self.epoch.0).unwrap_or(i32::MAX)
     }
 }

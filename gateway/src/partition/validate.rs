@@ -2,9 +2,11 @@
 //! `UnifiedLog.analyzeAndValidateRecords` and `LogValidator` of Kafka, as pure functions.
 //!
 //! Uncompressed batches are walked record by record; compressed ones are judged by their header
-//! unless the topic's rules want them unpacked, as compaction does, which needs keys. Where Kafka
-//! fails without a good reason, this refuses: undefined codecs, offset deltas that are not 0, 1, 2
-//! and so on, producer fields that contradict each other.
+//! and their first bytes unless the topic's rules want them unpacked, as compaction does, which
+//! needs keys. Where Kafka fails without a good reason, this refuses: undefined codecs, offset
+//! deltas that are not 0, 1, 2 and so on, producer fields that contradict each other.
+
+mod packed;
 
 use bytes::Bytes;
 use store_adapter::batch::{Batch, BatchError, BatchHeader, HEADER_LEN};
@@ -111,6 +113,9 @@ pub enum InvalidRecord {
     /// A compressed batch with records but without a byte of them.
     #[error("compressed batch without records")]
     NoRecords,
+    /// Compressed records that do not begin as those of their codec.
+    #[error("the records are not of the batch's codec")]
+    Foreign,
     /// Compressed records that can't be unpacked.
     #[error("{0}")]
     Packed(UnpackError),
@@ -339,7 +344,8 @@ pub(super) fn batch_within(
             *room = room.saturating_sub(unpacked.len());
             check.records(&header, &unpacked)?
         }
-        _ => check.header_only(&header)?,
+        codec if packed::may_be(codec, &records) => check.header_only(&header)?,
+        _ => return Err(InvalidRecord::Foreign.into()),
     };
     Ok(match rules.timestamp_type {
         TimestampType::CreateTime => Valid {

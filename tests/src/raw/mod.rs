@@ -130,6 +130,12 @@ impl RawClient {
         self.writer.stream.shutdown().await.context("shutdown")
     }
 
+    /// Resets the connection: what is under way in either direction is lost.
+    pub fn reset(self) -> Result<()> {
+        let stream = self.reader.stream.reunite(self.writer.stream);
+        stream?.set_zero_linger().context("linger")
+    }
+
     /// Cuts the connection in two halves that different tasks can own.
     pub fn into_split(self) -> (RawWriter, RawReader) {
         (self.writer, self.reader)

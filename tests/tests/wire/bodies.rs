@@ -50,6 +50,16 @@ fn produce_v3(topics: i32) -> Vec<u8> {
     request(0, 3, false, &body)
 }
 
+/// Heartbeat v4 of nobody, with the group given by the row.
+fn heartbeat_v4(group: &[u8]) -> Vec<u8> {
+    let mut body = group.to_vec();
+    body.put_i32(0);
+    // The member is empty, the instance null.
+    body.put_slice(&[1, 0]);
+    body.put_slice(NO_TAGS);
+    request(12, 4, true, &body)
+}
+
 fn lengths() -> Vec<Row> {
     let closed = |name, bytes| Row::new(name, bytes, Seen::Closed);
     let answered = |name, bytes| Row::new(name, bytes, Seen::Answered(vec![77]));
@@ -62,6 +72,8 @@ fn lengths() -> Vec<Row> {
         closed("an array of 100", metadata_v1(100, &short_name)),
         closed("an array of 2^31-1", metadata_v1(i32::MAX, &short_name)),
         closed("a topic name null", metadata_v1(1, &[0xff, 0xff])),
+        closed("a group null, Heartbeat v4", heartbeat_v4(&[0])),
+        answered("a group empty, Heartbeat v4", heartbeat_v4(&[1])),
         closed("Produce, topics null", produce_v3(-1)),
         closed("Produce, topics 2^31-1", produce_v3(i32::MAX)),
         answered(

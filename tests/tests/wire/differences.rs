@@ -15,8 +15,9 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "compressed-records-unread",
-        "compressed batches are judged by their header unless `validate` is full: unpacking all of \
-         them would cost the path its speed; Kafka answers -1 where they do not decode",
+        "compressed batches are judged by their header and first bytes unless `validate` is full: \
+         unpacking all of them would cost the path its speed; Kafka answers -1 where they do not \
+         decode",
     ),
     (
         "configs-of-many-topics",

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
-use kafka_protocol::messages::{DescribeGroupsRequest, JoinGroupRequest};
-use tests::raw::RawClient;
+use kafka_protocol::messages::{DescribeGroupsRequest, FetchRequest, JoinGroupRequest};
+use tests::raw::{RawClient, ops};
 
 use crate::groups::{connect, group_id};
 use crate::kit::{Target, on_kafka, plain, produce, text};
@@ -110,10 +110,48 @@ async fn readers_that_wait_hold_nothing_of_the_budget() {
         .unwrap();
     assert_eq!(produce(&mut writer, "awaited", plain(1)).await, (0, 0));
     for reader in &mut readers {
-        let (_, response) = reader
-            .receive::<kafka_protocol::messages::FetchRequest>(12)
-            .await
-            .unwrap();
+        let (_, response) = reader.receive::<FetchRequest>(12).await.unwrap();
         assert_eq!(partitions(&response)[0].high_watermark, 1);
+    }
+}
+
+/// Nor do those that wait for many partitions.
+#[tokio::test]
+async fn readers_of_many_partitions_hold_nothing_of_the_budget_either() {
+    const READERS: usize = 20;
+    const PARTITIONS: i32 = 200;
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[("queued.max.request.bytes", "1048576")]);
+    let mut writer = target.with_topic("widely-awaited", PARTITIONS).await;
+    let wanted: Vec<(i32, i64)> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
+    let request = fetch_request("widely-awaited", &wanted)
+        .with_max_wait_ms(300_000)
+        .with_min_bytes(1);
+    let mut readers = Vec::new();
+    for _ in 0..READERS {
+        let mut reader = target.connect().await;
+        reader.send(&request, 12).await.unwrap();
+        readers.push(reader);
+    }
+    let said = format!("fencepost_requests_inflight{{api=\"Fetch\"}} {READERS}");
+    let parked = async {
+        while !target.admin("/metrics").contains(&said) || counted(&target) > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), parked)
+        .await
+        .unwrap();
+    let last = PARTITIONS - 1;
+    let sent = ops::produce(&mut writer, "widely-awaited", last, plain(1)).await;
+    assert_eq!(sent.unwrap().error_code, 0);
+    for reader in &mut readers {
+        let (_, response) = reader.receive::<FetchRequest>(12).await.unwrap();
+        let answers = partitions(&response);
+        let ends: Vec<i64> = answers.iter().map(|answer| answer.high_watermark).collect();
+        assert_eq!(ends.iter().sum::<i64>(), 1);
+        assert_eq!(ends.last(), Some(&1));
     }
 }

@@ -88,20 +88,22 @@ async fn the_oldest_segments_go_while_the_others_are_enough() {
 
 #[tokio::test]
 async fn without_a_policy_nothing_goes() {
-    let target = Target::start(&SOON);
-    let configs = [
-        ("segment.bytes", MEBIBYTE),
-        ("retention.bytes", "2200000"),
-        ("cleanup.policy", ""),
-    ];
-    let mut client = target.with_configs("by-nothing", 1, &configs).await;
-    for n in 0..8 {
-        let sent = produce(&mut client, "by-nothing", record(600_000, 0)).await;
-        assert_eq!(sent, (0, n));
+    let configs = [("segment.bytes", MEBIBYTE), ("retention.bytes", "2200000")];
+    let none = ("cleanup.policy", "");
+    // The topic's own, and the broker's.
+    for (of_broker, of_topic) in [(None, Some(none)), (Some(("log.cleanup.policy", "")), None)] {
+        let settings: Vec<_> = SOON.into_iter().chain(of_broker).collect();
+        let target = Target::start(&settings);
+        let configs: Vec<_> = configs.into_iter().chain(of_topic).collect();
+        let mut client = target.with_configs("by-nothing", 1, &configs).await;
+        for n in 0..8 {
+            let sent = produce(&mut client, "by-nothing", record(600_000, 0)).await;
+            assert_eq!(sent, (0, n));
+        }
+        begins_at(&mut client, "by-nothing", 0).await;
+        set(&mut client, "by-nothing", "cleanup.policy", "delete").await;
+        begins_at(&mut client, "by-nothing", 4).await;
     }
-    begins_at(&mut client, "by-nothing", 0).await;
-    set(&mut client, "by-nothing", "cleanup.policy", "delete").await;
-    begins_at(&mut client, "by-nothing", 4).await;
 }
 
 #[tokio::test]

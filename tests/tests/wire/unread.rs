@@ -162,3 +162,50 @@ async fn who_asks_what_everything_is_and_never_reads_costs_a_bounded_amount() {
     assert!(serves(&target).await);
     target.log_is_clean(&[]);
 }
+
+/// Bytes of answers in memory, as the gateway counts them.
+fn counted(target: &Target) -> usize {
+    let metrics = target.admin("/metrics");
+    let name = "fencepost_responses_in_memory_bytes ";
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().parse().unwrap()
+}
+
+async fn await_counted(target: &Target, is_reached: impl Fn(usize) -> bool) {
+    let reached = async {
+        while !is_reached(counted(target)) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let reached = tokio::time::timeout(Duration::from_mins(2), reached).await;
+    reached.unwrap();
+}
+
+/// A few bytes of a session bring the news of all its partitions, records or not: they are counted.
+#[tokio::test]
+async fn answers_of_wide_sessions_are_counted_without_records() {
+    const PARTITIONS: i32 = 30_000;
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    let mut client = target.connect().await;
+    // There are none of them, which is news each time.
+    let wanted: Vec<(i32, i64)> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
+    let first = fetch_request("nowhere", &wanted).with_session_epoch(0);
+    let opened = client.call(&first, VERSION).await.unwrap();
+    assert_ne!(opened.session_id, 0);
+    let mut hoarder = target.connect().await;
+    for epoch in 1..200 {
+        let next = fetch_request("", &[])
+            .with_topics(Vec::new())
+            .with_session_id(opened.session_id)
+            .with_session_epoch(epoch);
+        hoarder.send(&next, VERSION).await.unwrap();
+    }
+    // More than 200 MiB, of which the kernel holds a part: one is left that nobody takes.
+    await_counted(&target, |bytes| bytes > 1 << 20).await;
+    drop(hoarder);
+    await_counted(&target, |bytes| bytes == 0).await;
+    target.log_is_clean(&[]);
+}

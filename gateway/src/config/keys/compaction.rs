@@ -10,9 +10,10 @@ const FROM_ZERO: Kind = Kind::Int {
 pub(super) const KEYS: &[Key] = &[
     used(
         "log.cleanup.policy",
-        Kind::Choice(&["delete", "compact", "compact,delete", "delete,compact"]),
+        Kind::Choice(&["delete", "compact", "compact,delete", "delete,compact", ""]),
         "delete",
-        "How old records go: by age and size, because there is a newer one of their key, or both.",
+        "How old records go: by age and size, because there is a newer one of their key, both, or, \
+         if it is empty, not at all.",
     ),
     used(
         "log.cleaner.enable",

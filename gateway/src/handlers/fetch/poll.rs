@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use futures_util::future::select_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::watch;
 
-use super::{Limits, Target};
+use super::{FEW, Limits, Target};
 use crate::admitted::Admitted;
-use crate::answer_budget::{AnswerBudget, AnswerRoom};
+use crate::answer_budget::{AnswerBudget, Room};
 use crate::broker::Broker;
 use crate::error_code;
 use crate::fetch_session::FetchWish;
@@ -16,12 +17,16 @@ use crate::partition::{EpochEnd, Isolation, Partition, Visible};
 use crate::wire::fetch::FetchPartitionReply;
 use crate::wire::segment::Segment;
 
+/// Bytes that a partition takes in an answer beside its records, in memory and encoded.
+const REPLY: usize = 256;
+
 /// What one look at the partitions gave.
 pub(super) struct Look {
     pub(super) replies: Vec<FetchPartitionReply>,
     /// Bytes of records.
-    bytes: usize,
-    pub(super) room: AnswerRoom,
+    pub(super) bytes: usize,
+    /// What it holds of the budget, if it has records: for the partitions too, if they are many.
+    pub(super) room: Option<Room>,
     /// Records were left out for lack of room: how many bytes would do.
     starved: Option<usize>,
     /// More may be there than the room allowed.
@@ -41,7 +46,7 @@ pub(super) async fn poll(
     let mut least = 0;
     loop {
         let watch = |target| Watch::new(broker, target, limits.by_id);
-        let mut watches: Vec<Watch> = targets.iter_mut().filter_map(watch).collect();
+        let watches: Vec<Watch> = targets.iter_mut().filter_map(watch).collect();
         let mut released = broker.answers().watch();
         let look = look(broker.answers(), targets, limits, least).await;
         let settled = look
@@ -63,7 +68,7 @@ pub(super) async fn poll(
             () = broker.stopping() => last = true,
             () = &mut deadline => last = true,
             () = wanted(held) => last = true,
-            () = gathered(&mut watches, missing, limits.isolation) => {}
+            () = gathered(watches, missing, limits.isolation) => {}
             () = broker.answers().released(&mut released), if starved => {}
         }
     }
@@ -99,6 +104,13 @@ impl Watch {
         }
     }
 
+    /// Itself, once something has happened.
+    async fn changed(mut self) -> Self {
+        // The sender is in the partition.
+        self.changes.changed().await.unwrap_or_default();
+        self
+    }
+
     /// Counts what has come; `None` if there may be an error to tell.
     fn count(&mut self, isolation: Isolation) -> Option<u64> {
         let now = *self.changes.borrow_and_update();
@@ -111,21 +123,20 @@ impl Watch {
 }
 
 /// Waits until so many bytes have come that a look is worth it, since each reads all that there is;
-/// or until there may be an error to tell.
-async fn gathered(watches: &mut [Watch], missing: usize, isolation: Isolation) {
-    loop {
-        let changes = watches.iter_mut();
-        let changes = changes.map(|watch| Box::pin(watch.changes.changed()));
-        let (_, changed, _) = select_all(changes).await;
-        let watch = watches.get_mut(changed);
-        if watch.and_then(|watch| watch.count(isolation)).is_none() {
+/// or until there may be an error to tell. Only what changed is looked at, however many there are.
+async fn gathered(watches: Vec<Watch>, missing: usize, isolation: Isolation) {
+    let mut changes: FuturesUnordered<_> = watches.into_iter().map(Watch::changed).collect();
+    let mut more = 0_u64;
+    while let Some(mut watch) = changes.next().await {
+        let before = watch.more;
+        let Some(now) = watch.count(isolation) else {
             return;
-        }
-        let more = watches.iter().map(|watch| watch.more);
-        let more = more.fold(0, u64::saturating_add);
+        };
+        more = more.saturating_sub(before).saturating_add(now);
         if more >= missing as u64 {
             return;
         }
+        changes.push(watch.changed());
     }
 }
 
@@ -144,20 +155,21 @@ async fn look(
     least: usize,
 ) -> Look {
     let mut starved = None;
+    let beside = beside_records(targets.len());
     let wanted = wanted_bytes(targets, limits);
     if let Some(wanted) = wanted {
         starved = Some(least);
-        if let Some(mut room) = answers.take(wanted, least) {
-            limits.max_bytes = limits.max_bytes.min(room.limit());
+        if let Some(mut room) = answers.take_beside(wanted, least, beside) {
+            let limit = room.limit().saturating_sub(beside);
+            limits.max_bytes = limits.max_bytes.min(limit);
             let replies = read_all(targets, limits, true).await;
             let bytes = replies.iter().flat_map(|reply| &reply.records);
             let bytes: usize = bytes.map(Segment::len).sum();
-            let limit = room.limit();
-            if room.fit(bytes) {
+            if room.fit(bytes + beside) {
                 return Look {
                     replies,
                     bytes,
-                    room: room.into(),
+                    room: Some(room),
                     starved: None,
                     cut: limit < wanted && bytes > 0 && bytes >= limit / 2,
                 };
@@ -168,9 +180,18 @@ async fn look(
     Look {
         replies: read_all(targets, limits, false).await,
         bytes: 0,
-        room: AnswerRoom::default(),
+        room: None,
         starved,
         cut: false,
+    }
+}
+
+/// What an answer of so many partitions takes beside its records, if that is much.
+pub(super) fn beside_records(partitions: usize) -> usize {
+    if partitions > FEW {
+        partitions * REPLY
+    } else {
+        0
     }
 }
 
