@@ -18,6 +18,7 @@ pub mod compression;
 pub mod conformance;
 pub mod control;
 pub mod fault;
+pub mod guard;
 pub mod ids;
 pub mod journal;
 #[cfg(feature = "sled")]
