@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::to_bytes;
+use axum::body::{HttpBody as _, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HOST};
 use axum::http::{HeaderValue, uri::Authority};
@@ -139,6 +139,10 @@ pub(crate) async fn guard(State(app): State<App>, mut request: Request, next: Ne
 /// The request with its whole body: until that is there the client is waited for.
 async fn whole(request: Request) -> Result<Request, Problem> {
     let (parts, body) = request.into_parts();
+    // What it says of its length is believed where that is too much.
+    if body.size_hint().lower() > BODY_MAX as u64 {
+        return Err(Problem::too_large());
+    }
     let body = to_bytes(body, BODY_MAX).await;
     let body = body.map_err(|_| Problem::too_large())?;
     Ok(Request::from_parts(parts, body.into()))

@@ -1,22 +1,28 @@
 //! `/livez` and `/readyz`, in the form that Kubernetes gave them.
 //!
-//! `?verbose` lists every check, `?exclude=NAME` leaves one out. A process of which a part does
-//! not serve is ready and says that it is degraded: taking it away would not help the part. Reasons
-//! are told to who may see the rest of the surface (`access`).
+//! `?verbose` lists every check, `?exclude=NAME` leaves one out. Another parameter is an error. A
+//! check of another name is only told, as by Kubernetes: the probes of a deployment are older or
+//! younger than its checks, and must not fail for it. A process of which a part does not serve is
+//! ready and says that it is degraded: taking it away would not help the part. Reasons are told to
+//! who may see the rest of the surface (`access`).
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
 use crate::access::Trusted;
+use crate::query::Params;
 use crate::{Problem, Views};
 
 /// What stands for a reason that the caller may not know.
 const WITHHELD: &str = "why is told to who may ask";
+
+/// What is said of a name that is to be left out.
+const NO_CHECK: &str = "no such check, nothing is left out";
 
 /// One thing that readiness depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,31 +55,31 @@ impl Check {
     }
 }
 
-pub(crate) async fn livez(State(views): State<Arc<dyn Views>>) -> Response {
+pub(crate) async fn livez(
+    State(views): State<Arc<dyn Views>>,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let verbose = Params::read(&uri, &["verbose"])?.one("verbose")?.is_some();
     match views.live() {
-        Ok(()) => "ok".into_response(),
-        Err(why) => Problem::unavailable("Not live", why).into_response(),
+        Ok(()) if verbose => Ok("[+]workers ok\nlive\n".into_response()),
+        Ok(()) => Ok("ok".into_response()),
+        Err(why) => Err(Problem::unavailable("Not live", why)),
     }
 }
 
 pub(crate) async fn readyz(
     State(views): State<Arc<dyn Views>>,
     Extension(Trusted(trusted)): Extension<Trusted>,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let query = query.unwrap_or_default();
-    let words: Vec<&str> = query.split('&').collect();
-    let verbose = words
-        .iter()
-        .any(|word| *word == "verbose" || word.starts_with("verbose="));
-    let excluded = |check: &Check| {
-        let excludes = words
-            .iter()
-            .filter_map(|word| word.strip_prefix("exclude="));
-        excludes.into_iter().any(|name| name == check.name)
-    };
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let params = Params::read(&uri, &["verbose", "exclude"])?;
+    let verbose = params.one("verbose")?.is_some();
     let mut checks = views.checks();
-    checks.retain(|check| !excluded(check));
+    let unknown: Vec<&str> = params
+        .all("exclude")
+        .filter(|name| checks.iter().all(|check| check.name != *name))
+        .collect();
+    checks.retain(|check| params.all("exclude").all(|name| name != check.name));
     if !trusted {
         let reasons = checks
             .iter_mut()
@@ -89,21 +95,24 @@ pub(crate) async fn readyz(
         } else {
             StatusCode::SERVICE_UNAVAILABLE
         };
-        return (status, list(&checks, failed.is_empty())).into_response();
+        let list = list(&checks, &unknown, failed.is_empty());
+        return Ok((status, list).into_response());
     }
-    if failed.is_empty() {
-        let degraded = checks.iter().filter_map(|check| {
-            let why = check.degraded.as_ref()?;
-            Some(format!("\n{}: {why}", check.name))
-        });
-        let degraded: String = degraded.collect();
-        match degraded.as_str() {
-            "" => "ok".into_response(),
-            degraded => format!("ok, degraded{degraded}").into_response(),
-        }
-    } else {
-        Problem::unavailable("Not ready", failed.join("; ")).into_response()
+    if !failed.is_empty() {
+        return Err(Problem::unavailable("Not ready", failed.join("; ")));
     }
+    let degraded = checks.iter().filter_map(|check| {
+        let why = check.degraded.as_ref()?;
+        Some(format!("\n{}: {why}", check.name))
+    });
+    let degraded: String = degraded.collect();
+    let unknown = unknown.iter().map(|name| format!("\n{name}: {NO_CHECK}"));
+    let unknown: String = unknown.collect();
+    let said = match degraded.as_str() {
+        "" => format!("ok{unknown}"),
+        degraded => format!("ok, degraded{degraded}{unknown}"),
+    };
+    Ok(said.into_response())
 }
 
 fn reason(check: &Check) -> Option<String> {
@@ -111,7 +120,7 @@ fn reason(check: &Check) -> Option<String> {
     Some(format!("{}: {why}", check.name))
 }
 
-fn list(checks: &[Check], ready: bool) -> String {
+fn list(checks: &[Check], unknown: &[&str], ready: bool) -> String {
     let mut text = String::new();
     for check in checks {
         let line = match (&check.failed, &check.degraded) {
@@ -121,6 +130,9 @@ fn list(checks: &[Check], ready: bool) -> String {
         };
         // Writing to a string cannot fail.
         line.unwrap_or_default();
+    }
+    for name in unknown {
+        writeln!(text, "[?]{name}: {NO_CHECK}").unwrap_or_default();
     }
     text.push_str(if ready { "ready\n" } else { "not ready\n" });
     text

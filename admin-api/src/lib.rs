@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{FromRef, State};
+use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -155,12 +156,11 @@ fn bounded(listener: TcpListener, sleep: Sleep) -> io::Result<Bounded> {
     Ok(Bounded::new(listener, sleep))
 }
 
-async fn metrics(State(views): State<Arc<dyn Views>>) -> Response {
+async fn metrics(State(views): State<Arc<dyn Views>>, uri: Uri) -> Result<Response, Problem> {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match views.metrics() {
-        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        Err(why) => Problem::internal(why).into_response(),
-    }
+    query::Params::read(&uri, &[])?;
+    let text = views.metrics().map_err(Problem::internal)?;
+    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text).into_response())
 }
 
 #[cfg(test)]

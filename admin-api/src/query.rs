@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::str::FromStr;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, Query};
@@ -9,7 +10,7 @@ use axum::http::header::LINK;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -35,6 +36,12 @@ impl Params {
         if pairs.len() > PARAMS_MAX {
             let why = format!("the query has more than {PARAMS_MAX} parameters");
             return Err(Problem::bad_request(why));
+        }
+        let mut raw = uri.query().unwrap_or_default().split('&');
+        let not_text = |pair: &&str| percent_decode_str(pair).decode_utf8().is_err();
+        if let Some(pair) = raw.find(not_text) {
+            let name = pair.split('=').next().unwrap_or_default();
+            return Err(Problem::invalid(name, "its bytes must be UTF-8"));
         }
         for (name, _) in &pairs {
             if !known.contains(&name.as_str()) {
@@ -64,12 +71,25 @@ impl Params {
         }
     }
 
-    /// A number.
-    pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Problem> {
-        let Some(text) = self.one(name)? else {
-            return Ok(None);
-        };
-        let number = text.parse().map(Some);
+    /// A number that is not negative.
+    pub(crate) fn number<T>(&self, name: &str) -> Result<Option<T>, Problem>
+    where
+        T: FromStr + PartialOrd + Default,
+    {
+        self.one(name)?.map(|text| natural(name, text)).transpose()
+    }
+
+    /// Numbers that are not negative, of a parameter that may be repeated.
+    pub(crate) fn numbers<T>(&self, name: &str) -> Result<Vec<T>, Problem>
+    where
+        T: FromStr + PartialOrd + Default,
+    {
+        self.all(name).map(|text| natural(name, text)).collect()
+    }
+
+    /// A number that may be negative.
+    pub(crate) fn signed(&self, name: &str) -> Result<Option<i64>, Problem> {
+        let number = self.one(name)?.map(str::parse::<i64>).transpose();
         number.map_err(|_| Problem::invalid(name, "it must be a whole number"))
     }
 
@@ -105,6 +125,14 @@ impl Params {
             }
         }
     }
+}
+
+fn natural<T: FromStr + PartialOrd + Default>(name: &str, text: &str) -> Result<T, Problem> {
+    let number = text
+        .parse::<T>()
+        .ok()
+        .filter(|number| *number >= T::default());
+    number.ok_or_else(|| Problem::invalid(name, "it must be a whole number, 0 or more"))
 }
 
 /// Where an entry stands in a list.

@@ -1,7 +1,8 @@
 //! The seams below the coordinator and the gateway: where bytes go and where time comes from.
 //!
 //! - [`volume`]: the shared directory tree, and the only code that opens its files.
-//! - [`store`]: the log store trait; adapters beside it.
+//! - [`store`]: the log store trait; adapters beside it. [`offline`]: what their shards hold while
+//!   no broker has them.
 //! - [`runtime`]: clock, randomness, tasks and threads.
 //! - [`local`]: this host and process, and the cluster id that a data directory remembers.
 //! - [`batch`]: the checked view of a v2 record batch; [`blob`] finds it in a request,
@@ -17,12 +18,14 @@ pub mod compression;
 pub mod conformance;
 pub mod control;
 pub mod fault;
+pub mod guard;
 pub mod ids;
 pub mod journal;
 #[cfg(feature = "sled")]
 pub mod kv;
 pub mod local;
 pub mod memory;
+pub mod offline;
 pub mod rebuild;
 pub mod records;
 mod registry;

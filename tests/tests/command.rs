@@ -75,6 +75,14 @@ num.partition=7
 ";
 
 #[test]
+fn what_a_search_needs_is_named_as_a_whole() {
+    let said = fencepost(&["txn", "find-hanging"]);
+    assert_eq!(said.code, Some(2));
+    let needed = "--broker-id <N>|--topic <TOPIC>";
+    assert!(said.err.contains(needed), "{}", said.err);
+}
+
+#[test]
 fn a_configuration_is_checked_key_by_key() {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "server.properties", PROPERTIES);

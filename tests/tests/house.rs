@@ -55,16 +55,24 @@ impl Drop for Stop {
 
 /// Runs a command line with this machine's addresses and directories; it must become ready.
 fn serves(command: &[String], data: &Path) {
+    let token = data.with_extension("token");
+    fs::write(&token, "0123456789abcdef\n").unwrap();
     let mut arguments = Vec::new();
     for argument in command {
         arguments.push(match argument.as_str() {
             "/var/lib/fencepost" => data.to_string_lossy().into_owned(),
+            "/run/token" => token.to_string_lossy().into_owned(),
             other => other
                 .replace("0.0.0.0:9092", "127.0.0.1:0")
+                .replace("0.0.0.0:19092", "127.0.0.1:0")
+                .replace("0.0.0.0:9644", "127.0.0.1:0")
                 .replace("localhost:9092", "localhost:0"),
         });
     }
-    arguments.extend(["--admin-listen", "127.0.0.1:0", "--print-addresses"].map(str::to_owned));
+    if !command.iter().any(|argument| argument == "--admin-listen") {
+        arguments.extend(["--admin-listen", "127.0.0.1:0"].map(str::to_owned));
+    }
+    arguments.push("--print-addresses".to_owned());
     let mut child = Command::new(fencepost())
         .args(&arguments)
         .stdout(Stdio::piped())
@@ -90,7 +98,7 @@ fn the_images_command_serves() {
     let text = fs::read_to_string(root().join("Dockerfile")).unwrap();
     assert_eq!(instruction(&text, "ENTRYPOINT"), ["fencepost"]);
     let data = tempfile::tempdir().unwrap();
-    serves(&instruction(&text, "CMD"), data.path());
+    serves(&instruction(&text, "CMD"), &data.path().join("data"));
 }
 
 #[test]
@@ -126,13 +134,41 @@ fn the_images_build_command_names_a_package_of_this_workspace() {
     );
 }
 
+/// What the README has a container run: what stands behind the image's name.
+#[test]
+fn the_readmes_containers_serve() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let lines = readme.lines().filter_map(|line| line.strip_prefix("    "));
+    let text = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
+    let runs: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("docker run "))
+        .collect();
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    let dockerfile = fs::read_to_string(root().join("Dockerfile")).unwrap();
+    for run in runs {
+        let words: Vec<String> = run.split_whitespace().map(str::to_owned).collect();
+        let published = words.windows(2).any(|pair| pair == ["-p", "9092:9092"]);
+        let kept = words.contains(&"fencepost:/var/lib/fencepost".to_owned());
+        assert!(published && kept, "{run}");
+        // The name of the container comes first.
+        let image = words.iter().rposition(|word| word == "fencepost").unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path().join("data");
+        match &words[image + 1..] {
+            [] => serves(&instruction(&dockerfile, "CMD"), &data),
+            command => serves(command, &data),
+        }
+    }
+}
+
 #[test]
 fn the_compose_command_serves() {
     let service = compose_service();
     let command: Vec<String> = serde_json::from_value(service["command"].clone()).unwrap();
     assert_eq!(command[0], "serve", "{command:?}");
     let data = tempfile::tempdir().unwrap();
-    serves(&command, data.path());
+    serves(&command, &data.path().join("data"));
     // What it serves is reachable, and outlives the container.
     assert_eq!(service["build"], ".");
     assert_eq!(service["ports"], serde_json::json!(["9092:9092"]));

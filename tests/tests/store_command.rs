@@ -136,6 +136,103 @@ async fn damage_is_found_with_its_path_and_the_rest_is_shown() {
     assert!(text(&refused.stderr).contains("orders-0"));
 }
 
+#[tokio::test]
+async fn databases_of_kv_are_read_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let options = GatewayOptions {
+        args: ["--store", "sled:?layout=kv"].map(str::to_owned).to_vec(),
+        ..GatewayOptions::default()
+    };
+    let mut gateway = Gateway::start(&data_dir, &options).unwrap();
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    ops::create_topic(&mut client, "small", 1, &[])
+        .await
+        .unwrap();
+    produce(&mut client, "small", &[b"one", b"two"]).await;
+    // In pieces, and more than is read at once.
+    let large = vec![b'x'; 700_000];
+    for _ in 0..2 {
+        produce(&mut client, "small", &[&large]).await;
+    }
+    for arguments in [&["check"][..], &["check", "--live"]] {
+        let refused = store(&data_dir, arguments);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = text(&refused.stderr);
+        assert!(said.contains("layout=kv is read only then"), "{said}");
+    }
+    gateway.stop().unwrap();
+    let before = tree(&data_dir);
+    let scratch = dir.path().join("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    let kv = |arguments: &[&str]| {
+        let mut command = Command::new(binary().unwrap());
+        command.env("TMPDIR", &scratch);
+        command.arg("store").arg("--data-dir").arg(&data_dir);
+        command.args(arguments).output().unwrap()
+    };
+    let checked = kv(&["check", "--deep"]);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    let said = text(&checked.stdout);
+    assert!(said.ends_with("1 logs, every batch read\n"), "{said}");
+    let exported = lines(&kv(&["export", "small"]));
+    assert_eq!(exported.len(), 4);
+    assert_eq!(
+        (&exported[1]["offset"], &exported[1]["value"]),
+        (&1.into(), &"two".into())
+    );
+    let dumped = lines(&kv(&["dump", "small"]));
+    assert_eq!((dumped.len(), &dumped[0]["endOffset"]), (4, &4.into()));
+    assert_eq!(lines(&kv(&["dump"]))[0]["layout"], "kv");
+    let unknown = text(&kv(&["export", "no-such"]).stderr);
+    assert!(unknown.contains("no log of topic"), "{unknown}");
+    assert_eq!(tree(&data_dir), before);
+    // Where the database can't be read, nothing is said of what is in it.
+    std::fs::remove_file(data_dir.join("__store/shard-0/kv/rounds")).unwrap();
+    let checked = kv(&["check"]);
+    assert_eq!(checked.status.code(), Some(1));
+    let said = text(&checked.stderr);
+    assert!(said.contains("shard-0/kv/rounds: it is gone"), "{said}");
+    for verb in ["export", "dump"] {
+        let refused = kv(&[verb, "small"]);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = text(&refused.stderr);
+        assert!(said.contains("could not be read"), "{said}");
+        assert!(
+            said.contains("__store/shard-0") && !said.contains("no log"),
+            "{said}"
+        );
+    }
+    assert_eq!(tree(&scratch), []);
+    assert!(std::fs::read_dir(&scratch).unwrap().next().is_none());
+}
+
+#[tokio::test]
+async fn a_log_that_lost_its_end_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut gateway, data_dir) = filled(dir.path()).await;
+    gateway.stop().unwrap();
+    let files = std::fs::read_dir(data_dir.join("__store/shard-0/journal")).unwrap();
+    let (journal, at) = files
+        .map(|entry| entry.unwrap().path())
+        .find_map(|path| {
+            let bytes = std::fs::read(&path).unwrap();
+            let at = bytes.windows(4).position(|window| window == b"five");
+            at.map(|at| (path, at as u64))
+        })
+        .unwrap();
+    let journal = std::fs::File::options().write(true).open(journal);
+    journal.unwrap().set_len(at).unwrap();
+    let checked = store(&data_dir, &["check"]);
+    assert_eq!(checked.status.code(), Some(1));
+    let said = text(&checked.stderr);
+    assert!(
+        said.contains("orders/0/producer-state.snapshot: "),
+        "{said}"
+    );
+    assert!(said.contains("records at its end are lost"), "{said}");
+}
+
 #[test]
 fn where_no_store_is_nothing_is_made() {
     let dir = tempfile::tempdir().unwrap();

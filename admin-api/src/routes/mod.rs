@@ -8,12 +8,14 @@ pub(crate) mod shared;
 pub(crate) mod transactions;
 
 use axum::extract::State;
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use utoipa::openapi::{Info, License, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::query::Params;
 use crate::{App, Problem};
 
 /// Every documented route, and the document.
@@ -64,8 +66,9 @@ pub fn document() -> Result<String, String> {
     text.map_err(|error| error.to_string())
 }
 
-async fn openapi(State(_): State<App>) -> Response {
-    Json(documented().1).into_response()
+async fn openapi(State(_): State<App>, uri: Uri) -> Result<Response, Problem> {
+    Params::read(&uri, &[])?;
+    Ok(Json(documented().1).into_response())
 }
 
 /// What an answer of the API is.

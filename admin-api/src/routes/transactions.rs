@@ -97,11 +97,6 @@ impl Filter {
             let state = TxnState::from_name(name);
             states.push(state.ok_or_else(|| Problem::invalid("state", format!("one of {names}")))?);
         }
-        let mut producers = Vec::new();
-        for text in params.all("producer_id") {
-            let wrong = |_| Problem::invalid("producer_id", "it must be a whole number");
-            producers.push(text.parse().map_err(wrong)?);
-        }
         let order = match params.one("sort")? {
             None | Some("id") => Order::Id,
             Some("-age") => Order::Age,
@@ -119,7 +114,7 @@ impl Filter {
         }
         Ok(Self {
             states,
-            producers,
+            producers: params.numbers("producer_id")?,
             pattern: pattern.transpose()?,
             prefix: text("id_prefix")?,
             contains: text("id_contains")?,
@@ -127,7 +122,7 @@ impl Filter {
             partition,
             group: text("group")?,
             coordinator: params.number("coordinator")?,
-            min_age_ms: params.number("min_age_ms")?.filter(|age| *age >= 0),
+            min_age_ms: params.signed("min_age_ms")?.filter(|age| *age >= 0),
             overdue: params.flag("overdue")?,
             order,
             page: params.page(order.name())?,

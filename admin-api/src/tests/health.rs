@@ -69,6 +69,8 @@ async fn a_healthy_process_says_so() {
         (status, body.as_str()),
         (200, "[+]listeners ok\n[+]store ok\nready\n")
     );
+    let (status, _, body) = ask(false, "GET", "/livez?verbose").await;
+    assert_eq!((status, body.as_str()), (200, "[+]workers ok\nlive\n"));
     let (status, content_type, body) = ask(false, "GET", "/metrics").await;
     assert_eq!((status, body.as_str()), (200, "# EOF\n"));
     assert!(content_type.starts_with("application/openmetrics-text"));
@@ -108,6 +110,23 @@ async fn an_unhealthy_one_says_why() {
         (status, content_type.as_str()),
         (405, "application/problem+json")
     );
+}
+
+#[tokio::test]
+async fn a_parameter_that_is_not_known_is_an_error_and_a_check_is_told() {
+    for path in ["/readyz", "/livez", "/metrics", "/openapi.json"] {
+        let (status, content_type, body) = ask(false, "GET", &format!("{path}?bogus")).await;
+        let is = (status, content_type.as_str());
+        assert_eq!(is, (400, "application/problem+json"), "{path}");
+        assert!(body.contains("bogus"), "{body}");
+    }
+    let (status, _, body) = ask(false, "GET", "/readyz?exclude=stoer&exclude=store").await;
+    let told = "ok\nstoer: no such check, nothing is left out";
+    assert_eq!((status, body.as_str()), (200, told));
+    let (status, _, body) = ask(true, "GET", "/readyz?verbose=1&exclude=stoer").await;
+    let told = "[+]listeners ok\n[-]store failed: disk full\n\
+        [?]stoer: no such check, nothing is left out\nnot ready\n";
+    assert_eq!((status, body.as_str()), (503, told));
 }
 
 struct Partly;

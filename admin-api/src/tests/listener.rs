@@ -68,6 +68,14 @@ async fn connections_that_trickle_do_not_keep_a_probe_out() {
 }
 
 #[tokio::test]
+async fn a_body_that_says_to_be_too_long_is_not_waited_for() {
+    let request = "POST /api/v1/reaper/run HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+        Content-Type: application/json\r\nContent-Length: 10000000000\r\n\r\n{";
+    let answer = rest(sending(served(Double::new()), request).await).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[tokio::test]
 async fn what_is_being_answered_is_not_closed_for_a_new_connection() {
     let held = Arc::new(Held::default());
     let address = served(Double {

@@ -114,6 +114,14 @@ const BAD: &[(&str, &str, &str, u16, &str)] = &[
     ),
     (
         "GET",
+        "/api/v1/transactions/open/history?since=-1",
+        "",
+        400,
+        "since",
+    ),
+    ("GET", "/api/v1/fences?broker=-1", "", 400, "broker"),
+    (
+        "GET",
         "/api/v1/transactions/open/history?page_token=1",
         "",
         400,

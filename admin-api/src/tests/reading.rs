@@ -66,6 +66,10 @@ async fn filters_are_combined_and_wrong_ones_are_refused() {
         ("page_size=0", "page_size"),
         ("min_age_ms=1s", "min_age_ms"),
         ("producer_id=x", "producer_id"),
+        ("producer_id=-1", "producer_id"),
+        ("topic=orders&partition=-1", "partition"),
+        ("coordinator=-1", "coordinator"),
+        ("id_prefix=%ff", "id_prefix"),
     ] {
         let answer = site.get(&format!("/api/v1/transactions?{query}")).await;
         assert_eq!(answer.status, 400, "{query}");

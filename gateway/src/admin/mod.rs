@@ -145,6 +145,11 @@ fn loading(txns: usize, groups: usize) -> Option<String> {
     })
 }
 
+/// What coordinators can't do while the volume takes nothing.
+fn unwritten() -> String {
+    "commits and transactions are answered with retriable codes: nothing is written".to_owned()
+}
+
 impl Health {
     /// Damaged files, by path.
     fn damaged(&self) -> BTreeSet<String> {
@@ -163,6 +168,7 @@ impl Views for Health {
     fn checks(&self) -> Vec<Check> {
         let full = self.parts.space.is_full();
         let full = full.then(|| "it is full: writes are refused until space is free".to_owned());
+        let refused = self.parts.node.refused();
         let damaged = self.damaged();
         let count = damaged.len();
         let damaged = damaged.first();
@@ -170,6 +176,8 @@ impl Views for Health {
         let [shards, partitions] = serving(&self.parts.broker.condition());
         let (txns, groups) = (self.parts.broker.txns(), self.parts.broker.offsets());
         let coordinators = loading(txns.slots_loading(), groups.slots_loading());
+        let coordinators = coordinators.or_else(|| refused.is_some().then(unwritten));
+        let disk = full.or_else(|| refused.map(|why| format!("it is not written: {why}")));
         vec![
             Check::new("workers", self.workers()),
             Check::new("listeners", self.accepting()),
@@ -178,7 +186,7 @@ impl Views for Health {
             partitions,
             Check::degraded("coordinators", coordinators),
             Check::degraded("files", damaged),
-            Check::degraded("disk", full),
+            Check::degraded("disk", disk),
         ]
     }
 

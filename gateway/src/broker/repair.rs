@@ -4,11 +4,12 @@
 //! should have to restart a broker for them. Damage does not pass, and what another broker took
 //! over is not ours to open.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use store_adapter::ids::ShardId;
-use store_adapter::runtime::BoxFuture;
+use store_adapter::runtime::{BoxFuture, Told};
 use store_adapter::store::{ShardInfo, StoreError};
 
 use super::Broker;
@@ -84,6 +85,7 @@ impl Broker {
         let clock = self.env.clock.clone();
         let task: BoxFuture<'static, ()> = Box::pin(async move {
             let mut failing: Option<Duration> = None;
+            let mut told = BTreeMap::new();
             loop {
                 let wait = failing.unwrap_or(LOOK);
                 tokio::select! {
@@ -95,7 +97,7 @@ impl Broker {
                 let Some(broker) = broker.upgrade() else {
                     return;
                 };
-                failing = match broker.repair().await {
+                failing = match broker.repair(&mut told).await {
                     Ok(()) => None,
                     Err(error) => {
                         tracing::debug!(%error, "not opened again yet");
@@ -109,10 +111,10 @@ impl Broker {
     }
 
     /// Tries once to open what is closed and may be opened again.
-    async fn repair(&self) -> Result<(), StoreError> {
+    async fn repair(&self, told: &mut BTreeMap<ShardId, Told>) -> Result<(), StoreError> {
         // A topic that is being deleted must not get its logs back.
         let _one_at_a_time = self.hosted.changing.lock().await;
-        let mut outcome = self.repair_shards().await;
+        let mut outcome = self.repair_shards(told).await;
         for topic in self.topics() {
             for (partition, shard) in topic.partitions.iter().zip(&topic.shards) {
                 let closed = partition.unavailable();
@@ -138,7 +140,7 @@ impl Broker {
         outcome
     }
 
-    async fn repair_shards(&self) -> Result<(), StoreError> {
+    async fn repair_shards(&self, told: &mut BTreeMap<ShardId, Told>) -> Result<(), StoreError> {
         let mut outcome = Ok(());
         for (shard, owner) in self.catalogue.shards() {
             let Err(error) = self.store.check_shard(shard) else {
@@ -150,10 +152,12 @@ impl Broker {
             match self.store.open_shard(shard, owner).await {
                 Ok(opened) => {
                     tracing::info!(shard = shard.0, "shard open again");
+                    told.remove(&shard);
                     report_opened(&opened);
                 }
                 Err(error) => {
-                    log_not_opened(shard, &error);
+                    let now = self.env.clock.monotonic();
+                    log_not_opened(shard, &error, || told.entry(shard).or_default().is_due(now));
                     outcome = outcome.and(Err(error));
                 }
             }
@@ -162,12 +166,11 @@ impl Broker {
     }
 }
 
-fn log_not_opened(shard: ShardId, error: &StoreError) {
-    match error {
-        // Said once where it began.
-        StoreError::Full { .. } => {
-            tracing::debug!(shard = shard.0, %error, "shard not opened again yet");
-        }
-        error => tracing::warn!(shard = shard.0, %error, "shard not opened again yet"),
+fn log_not_opened(shard: ShardId, error: &StoreError, due: impl FnOnce() -> bool) {
+    // Of a full disk it is said once where it began.
+    if !matches!(error, StoreError::Full { .. }) && due() {
+        tracing::warn!(shard = shard.0, %error, "shard not opened again yet; it is tried again");
+    } else {
+        tracing::debug!(shard = shard.0, %error, "shard not opened again yet");
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use gateway::config::{Config, ConfigError, LogFormat, Settings};
+use store_adapter::guard::panics_are_told;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -55,6 +56,9 @@ pub(super) fn start(config: &Config, settings: &Settings) -> Result<(), ConfigEr
         builder.with_ansi(colours).init();
     }
     std::panic::set_hook(Box::new(|panic| {
+        if panics_are_told() {
+            return;
+        }
         let payload = panic.payload();
         let text = payload
             .downcast_ref::<&str>()

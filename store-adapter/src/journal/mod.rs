@@ -40,6 +40,8 @@ mod walk;
 mod writer;
 
 pub use index::{IndexChange, IndexError, IndexStore, MemoryIndex};
+#[cfg(feature = "sled")]
+pub(crate) use offline::finding;
 pub use offline::{Finding, OfflineFile, OfflineLog, OfflineShard, shards};
 #[cfg(feature = "sled")]
 pub use sled_index::SledIndex;

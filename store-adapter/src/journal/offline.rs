@@ -317,7 +317,8 @@ impl OfflineShard {
     }
 }
 
-fn finding(name: &str, id: LogId, error: &StoreError) -> Finding {
+/// What there is to say of a log that can't be read.
+pub(crate) fn finding(name: &str, id: LogId, error: &StoreError) -> Finding {
     let what = match error {
         StoreError::Corrupt { path, why } => {
             return Finding {

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::index::{IndexChange, IndexError, IndexStore};
+use crate::guard::dropped;
 use crate::runtime::{BoxFuture, Env};
 
 /// How long the lock of a process that is dying is waited for.
@@ -49,6 +50,19 @@ struct Open {
     db: Option<sled::Db>,
     /// Holds the lock of the directory.
     _lock: File,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        close(self.db.take());
+    }
+}
+
+/// Closes a database, which writes: where that can't be done sled panics.
+fn close(db: Option<sled::Db>) {
+    if !dropped(db) {
+        tracing::warn!("the index can't be written; if it is damaged the journal is read instead");
+    }
 }
 
 impl SledIndex {
@@ -104,10 +118,7 @@ impl SledIndex {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it panicked".to_owned(),
         };
-        let broken = held.take();
-        if catch_unwind(AssertUnwindSafe(|| drop(broken))).is_err() {
-            tracing::debug!("closing the broken index panicked");
-        }
+        close(held.take());
         set_aside(&self.dir, &error);
         *held = open_or_set_aside(&self.dir).ok();
         Err(IndexError(error))

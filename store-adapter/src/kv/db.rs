@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::keys::{self, Meta};
 use super::state::Floor;
+use crate::guard::dropped;
 use crate::store::StoreError;
 
 /// Bytes of a segment. Part of the format: sled takes it from whoever opens a database whose
@@ -196,8 +197,11 @@ impl Drop for Db {
             // Closing waits for a thread that may be gone. The lock stays until the process ends.
             tracing::warn!(path = self.path, "a database that panicked is left open");
             std::mem::forget(db);
-        } else if catch_unwind(AssertUnwindSafe(|| drop(db))).is_err() {
-            tracing::warn!(path = self.path, "closing the database panicked");
+        } else if !dropped(db) {
+            tracing::warn!(
+                path = self.path,
+                "the database can't be written while it is closed"
+            );
         }
     }
 }

@@ -15,6 +15,7 @@
 
 mod db;
 mod keys;
+mod offline;
 mod reader;
 mod recovery;
 mod rounds;
@@ -27,6 +28,7 @@ mod sweep;
 mod tests;
 mod writer;
 
+pub use offline::OfflineKv;
 pub(crate) use recovery::refuse_kv;
 pub(crate) use state::Replace;
 pub use store::KvStore;

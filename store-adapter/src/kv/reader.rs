@@ -55,6 +55,7 @@ pub(super) struct Range {
 }
 
 /// A log that is read. What is damaged closes the shard.
+#[derive(Debug)]
 pub(super) struct Reader {
     /// The log.
     pub(super) log: Arc<Log>,

@@ -118,7 +118,10 @@ pub(super) async fn open(request: &Request<'_>) -> Result<Opened, StoreError> {
 }
 
 /// Refuses a shard whose batches lie in a journal: it would look empty.
-async fn refuse_journal(volume: &Arc<dyn Volume>, shard: ShardId) -> Result<(), StoreError> {
+pub(super) async fn refuse_journal(
+    volume: &Arc<dyn Volume>,
+    shard: ShardId,
+) -> Result<(), StoreError> {
     let dir = journal_dir(shard);
     match volume.list(&dir).await {
         Ok(files)
@@ -148,7 +151,7 @@ pub(crate) async fn refuse_kv(volume: &Arc<dyn Volume>, shard: ShardId) -> Resul
     }
 }
 
-async fn exists(
+pub(super) async fn exists(
     volume: &Arc<dyn Volume>,
     dir: &VolumePath,
     name: &str,
@@ -185,19 +188,24 @@ async fn rewrite(volume: &Arc<dyn Volume>, shard: ShardId) -> Result<(), VolumeE
     }
     let from = volume.open(&path).await?;
     let to = volume.create_new(&draft).await?;
+    copy(&*from, &*to).await?;
+    to.sync_data().await?;
+    volume.rename(&draft, &path).await?;
+    volume.sync_dir(&path.parent()).await
+}
+
+/// Copies what is in a file.
+pub(super) async fn copy(from: &dyn VolumeFile, to: &dyn VolumeFile) -> Result<(), VolumeError> {
     let mut position = 0;
     loop {
         let bytes: Bytes = from.read_at(position, COPY_BYTES).await?;
         if bytes.is_empty() {
-            break;
+            return Ok(());
         }
         let len = bytes.len() as u64;
         to.write_at(position, &[bytes]).await?;
         position += len;
     }
-    to.sync_data().await?;
-    volume.rename(&draft, &path).await?;
-    volume.sync_dir(&path.parent()).await
 }
 
 async fn lock_and_open(request: &Request<'_>) -> Result<Db, StoreError> {
@@ -220,7 +228,7 @@ async fn lock_and_open(request: &Request<'_>) -> Result<Db, StoreError> {
 }
 
 /// Reads what there is, but for the bytes of batches, and checks that it fits together.
-fn look(db: &Db) -> Result<Found, StoreError> {
+pub(super) fn look(db: &Db) -> Result<Found, StoreError> {
     let mut found = Found::default();
     if let Some(value) = db.get(keys::ROUND_KEY)? {
         let round = keys::decode_round(&value);

@@ -28,7 +28,6 @@ const FILE_LEN: usize = 3 * SECTOR;
 #[derive(Debug)]
 pub(super) struct Rounds {
     file: Arc<dyn VolumeFile>,
-    path: VolumePath,
     /// The last round that it counts.
     acknowledged: u64,
 }
@@ -72,9 +71,7 @@ impl Rounds {
                 let created = volume.create_new(&path).await;
                 created.map(|file| (file, Some(None)))
             }
-            Err(error) if error.is_not_found() => {
-                return Err(damaged(&path, "it is gone, and the database is not"));
-            }
+            Err(error) if error.is_not_found() => return Err(gone(&path)),
             Err(error) => Err(error),
         };
         let (file, found) = opened.map_err(|error| volume_error(&error))?;
@@ -88,23 +85,12 @@ impl Rounds {
             }
             _ => return Err(damaged(&path, "it is damaged")),
         };
-        Ok(Self {
-            file,
-            path,
-            acknowledged,
-        })
+        Ok(Self { file, acknowledged })
     }
 
     /// What is wrong with a database whose last round is `found`.
     pub(super) fn check(&self, shard: ShardId, found: u64) -> Result<(), StoreError> {
-        if found >= self.acknowledged {
-            return Ok(());
-        }
-        let why = format!(
-            "the database ends with round {found}, and {} says that round {} was acknowledged",
-            self.path, self.acknowledged
-        );
-        Err(damaged(&kv_dir(shard), &why))
+        reaches(shard, found, self.acknowledged)
     }
 
     /// Counts `round`, durably: the database has it, and it may be acknowledged.
@@ -126,6 +112,44 @@ impl Rounds {
         self.acknowledged = round;
         Ok(())
     }
+}
+
+/// The round that the file of a shard counts which nobody opens; `is_new` without a database.
+/// Changes nothing.
+pub(super) async fn counted(
+    volume: &Arc<dyn Volume>,
+    shard: ShardId,
+    is_new: bool,
+) -> Result<u64, StoreError> {
+    let path = rounds_path(shard);
+    let found = match volume.open(&path).await {
+        Ok(file) => read(&file).await,
+        Err(error) if error.is_not_found() && is_new => Ok(Some(None)),
+        Err(error) if error.is_not_found() => return Err(gone(&path)),
+        Err(error) => Err(error),
+    };
+    match found.map_err(|error| volume_error(&error))? {
+        Some(Some(round)) => Ok(round),
+        Some(None) if is_new => Ok(0),
+        _ => Err(damaged(&path, "it is damaged")),
+    }
+}
+
+/// Refuses a database whose last round is `found` where `acknowledged` was.
+pub(super) fn reaches(shard: ShardId, found: u64, acknowledged: u64) -> Result<(), StoreError> {
+    if found >= acknowledged {
+        return Ok(());
+    }
+    let why = format!(
+        "the database ends with round {found}, and {} says that round {acknowledged} was \
+         acknowledged",
+        rounds_path(shard)
+    );
+    Err(damaged(&kv_dir(shard), &why))
+}
+
+fn gone(path: &VolumePath) -> StoreError {
+    damaged(path, "it is gone, and the database is not")
 }
 
 fn slot_of(round: u64) -> usize {

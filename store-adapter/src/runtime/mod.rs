@@ -6,6 +6,7 @@
 //! production an io task has an OS thread of its own; in simulation both are tasks of one executor.
 
 mod tokio;
+mod told;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::tokio::TokioRuntime;
+pub use self::told::Told;
 
 /// A boxed future that may move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -399,7 +399,7 @@ fn io_error(path: &VolumePath, what: &'static str, cause: &std::io::Error) -> Vo
 /// The name in an error; the root has none of its own.
 fn named(path: &VolumePath) -> String {
     match path.as_str() {
-        "" => ".".to_owned(),
+        "" => "the data directory".to_owned(),
         name => name.to_owned(),
     }
 }
@@ -444,7 +444,7 @@ mod tests {
             assert_eq!(of(errno), VolumeError::TooManyOpenFiles { path: name() });
         }
         let root = error(&VolumePath::root(), "sync", Errno::NOSPC).to_string();
-        assert_eq!(root, ".: no space left");
+        assert_eq!(root, "the data directory: no space left");
         let other = of(Errno::IO).to_string();
         assert!(other.starts_with("a: write: "), "{other}");
     }

@@ -136,6 +136,12 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          appends them unchecked",
     ),
     (
+        "recreated-in-a-transaction",
+        "a topic that was deleted and created again is not in the transaction that its name was \
+         added to: 48 until it is added again (design, section 5: a name is not an identity), 120 \
+         in Produce v11, and from v12 on the batch adds it; Kafka appends",
+    ),
+    (
         "rejoin-waits",
         "a new session waits up to 100 ms for the abort of what is open (design, section 4: rejoin \
          while Ongoing aborts first); Kafka tells it to come again at once (T11)",

@@ -121,6 +121,7 @@ pub struct ClusterNode {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<Arc<ClusterView>>,
     status: watch::Receiver<NodeStatus>,
+    refused: watch::Receiver<Option<String>>,
     damage: Arc<DamageLog>,
     block_file: VolumeBlockFile,
     group_files: Arc<VolumeGroupFiles>,
@@ -179,6 +180,11 @@ impl ClusterNode {
     /// Follows whether this process still owns what it owned.
     pub fn status(&self) -> watch::Receiver<NodeStatus> {
         self.status.clone()
+    }
+
+    /// Why the volume takes no heartbeat or assignment; `None` while it does, and when it is full.
+    pub fn refused(&self) -> Option<String> {
+        self.refused.borrow().clone()
     }
 
     /// The epoch by which this broker owns a shard, to open it with; `None` when it does not.
@@ -380,6 +386,7 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
     let (commands, queue) = mpsc::channel(COMMANDS_MAX);
     let (view, view_reader) = watch::channel(Arc::new(view));
     let (status, status_reader) = watch::channel(NodeStatus::Running);
+    let (refused, refused_reader) = watch::channel(None);
     let instance = booted.claim.epoch().instance;
     let (files, owned) = (booted.files.clone(), booted.owned.clone());
     let txn_files = VolumeSlotFiles::new(files.clone(), owned.clone(), instance);
@@ -393,6 +400,7 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
         commands,
         view: view_reader,
         status: status_reader,
+        refused: refused_reader,
         damage,
         block_file: VolumeBlockFile {
             files: files.clone(),
@@ -404,7 +412,7 @@ async fn serve(ports: Ports, started: oneshot::Sender<Result<ClusterNode, StartE
         fence_files: Arc::new(fence_files),
         queue_files: Arc::new(queue_files),
     };
-    let node = Node::new(ports.env.clone(), booted, view, status);
+    let node = Node::new(ports.env.clone(), booted, view, status, refused);
     if started.send(Ok(handle)).is_ok() {
         node.run(queue).await;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store_adapter::ids::LogId;
-use store_adapter::runtime::Env;
+use store_adapter::runtime::{Env, Told};
 use store_adapter::volume::VolumeError;
 use store_adapter::volume::owned::{Claim, OwnedError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -71,6 +71,9 @@ pub(super) struct Node {
     partitions: PartitionStore,
     view: watch::Sender<Arc<ClusterView>>,
     status: watch::Sender<NodeStatus>,
+    /// What the volume does not take, while it does not.
+    refused: watch::Sender<Option<String>>,
+    refusal: Told,
 }
 
 impl Node {
@@ -79,6 +82,7 @@ impl Node {
         booted: Booted,
         view: watch::Sender<Arc<ClusterView>>,
         status: watch::Sender<NodeStatus>,
+        refused: watch::Sender<Option<String>>,
     ) -> Self {
         let owner = booted.claim.owner();
         Self {
@@ -90,6 +94,8 @@ impl Node {
             controller: booted.controller,
             view,
             status,
+            refused,
+            refusal: Told::default(),
         }
     }
 
@@ -121,14 +127,16 @@ impl Node {
     /// Once a heartbeat: raises the counter, notices a later process, and goes on with what a
     /// failure left undone.
     async fn tick(&mut self) {
-        if let Err(error) = self.heartbeat.beat(&self.files).await {
+        let beat = self.heartbeat.beat(&self.files).await;
+        let claim = self.claim.check().await;
+        let controller = self.controller.check().await;
+        let mut refused = None;
+        for error in [beat, claim, controller]
+            .into_iter()
+            .filter_map(Result::err)
+        {
             self.note(&error);
-        }
-        if let Err(error) = self.claim.check().await {
-            self.note(&error);
-        }
-        if let Err(error) = self.controller.check().await {
-            self.note(&error);
+            refused.get_or_insert(error);
         }
         self.controller.settle_all().await;
         match self.controller.follow().await {
@@ -138,7 +146,24 @@ impl Node {
         }
         if let Err(error) = self.commit().await {
             tracing::debug!(%error, "the assignment is still behind");
+            refused.get_or_insert(error);
         }
+        self.show_refused(refused.as_ref());
+    }
+
+    /// Shows what the volume did not take, but for what is told elsewhere: that another process has
+    /// taken over, and a full disk.
+    fn show_refused(&mut self, refused: Option<&OwnedError>) {
+        let refused = refused.filter(|error| !is_full(error) && **error != OwnedError::Stale);
+        if refused.is_none() && self.refusal.end() {
+            tracing::info!("the volume takes heartbeats and the assignment again");
+        }
+        let refused = refused.map(ToString::to_string);
+        self.refused.send_if_modified(|held| {
+            let changed = *held != refused;
+            *held = refused;
+            changed
+        });
     }
 
     /// Takes commands as long as there are some, and writes the assignment once for all of them.
@@ -278,7 +303,7 @@ impl Node {
     }
 
     /// Tells everyone when a later process owns what this one owned.
-    fn note(&self, error: &OwnedError) {
+    fn note(&mut self, error: &OwnedError) {
         match error {
             OwnedError::Stale => {
                 let changed = self.status.send_if_modified(|status| {
@@ -292,12 +317,27 @@ impl Node {
                 }
             }
             // A full disk is said once.
-            OwnedError::NotApplied(VolumeError::NoSpace { .. }) => {
+            error if is_full(error) => {
                 tracing::debug!(%error, "the volume did not take a heartbeat or assignment");
             }
-            error => tracing::warn!(%error, "the volume did not take a heartbeat or assignment"),
+            error if self.refusal.is_due(self.env.clock.monotonic()) => tracing::warn!(
+                %error,
+                "the volume takes no heartbeat or assignment: make the file system writable; \
+                 /readyz says when it is"
+            ),
+            error => {
+                tracing::debug!(%error, "the volume did not take a heartbeat or assignment");
+            }
         }
     }
+}
+
+fn is_full(error: &OwnedError) -> bool {
+    use OwnedError::{MaybeApplied, NotApplied};
+    matches!(
+        error,
+        NotApplied(VolumeError::NoSpace { .. }) | MaybeApplied(VolumeError::NoSpace { .. })
+    )
 }
 
 /// A topic change that took effect while the assignment did not follow.

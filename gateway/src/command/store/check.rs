@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use serde_json::json;
-use store_adapter::journal::Finding;
+use store_adapter::offline::{Finding, Layout, StoredShard};
 
 use super::super::output::{Failure, Format, document};
 use super::Opened;
@@ -12,7 +12,7 @@ use super::dump::snapshot_findings;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Check {
-    /// Read every byte of every file, and every batch
+    /// Read every byte of every journal file, and every batch
     #[arg(long)]
     deep: bool,
     /// How the outcome is printed
@@ -31,9 +31,9 @@ impl Check {
         }
         let (mut files, mut bytes, mut logs) = (0_usize, 0_u64, 0_usize);
         for shard in &opened.shards {
-            files += shard.files().count();
-            bytes += shard.files().map(|file| file.bytes).sum::<u64>();
-            logs += shard.logs().count();
+            files += shard.files().len();
+            bytes += shard.files().iter().map(|file| file.bytes).sum::<u64>();
+            logs += shard.logs().len();
             findings.extend(shard.check(self.deep).await);
         }
         findings.extend(snapshot_findings(opened).await);
@@ -54,10 +54,13 @@ impl Check {
             }
             Format::Table | Format::Wide => {
                 let mut text = format!("{files} files, {bytes} bytes, {logs} logs");
-                text.push_str(if self.deep {
-                    ", every byte read\n"
-                } else {
+                let mut layouts = opened.shards.iter().map(StoredShard::layout);
+                text.push_str(if !self.deep {
                     "\n"
+                } else if layouts.any(|layout| layout == Layout::Kv) {
+                    ", every batch read\n"
+                } else {
+                    ", every byte read\n"
                 });
                 for one in &findings {
                     // Writing to a string does not fail.

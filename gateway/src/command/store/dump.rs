@@ -3,7 +3,8 @@
 use clap::Args;
 use coordinator::volume::layout::Place;
 use serde_json::{Value, json};
-use store_adapter::journal::{Finding, OfflineLog, OfflineShard};
+use store_adapter::offline::{Finding, Layout, OfflineLog, StoredShard};
+use uuid::Uuid;
 
 use super::super::output::Failure;
 use super::{Opened, Part, json, named, print};
@@ -56,12 +57,13 @@ impl Dump {
                 }
             }
         }
+        opened.whole()?;
         Ok(String::new())
     }
 }
 
-fn files(shard: &OfflineShard) -> Value {
-    let files = shard.files().map(|file| {
+fn files(shard: &StoredShard) -> Value {
+    let files = shard.files().into_iter().map(|file| {
         json!({
             "path": file.path,
             "bytes": file.bytes,
@@ -72,10 +74,15 @@ fn files(shard: &OfflineShard) -> Value {
             "damaged": file.damaged,
         })
     });
-    json!({ "shard": shard.id().0, "files": files.collect::<Vec<_>>() })
+    let layout = match shard.layout() {
+        Layout::Journal => "journal",
+        Layout::Kv => "kv",
+    };
+    let files = files.collect::<Vec<_>>();
+    json!({ "shard": shard.id().0, "layout": layout, "files": files })
 }
 
-async fn log(opened: &Opened, shard: &OfflineShard, found: &OfflineLog) -> Value {
+async fn log(opened: &Opened, shard: &StoredShard, found: &OfflineLog) -> Value {
     let segments = shard.segments(found.id).into_iter();
     let segments = segments.map(|(path, base, last, bytes, max_timestamp)| {
         json!({
@@ -123,15 +130,34 @@ async fn snapshot(
     })
 }
 
-/// Snapshots that can't be read. Without them a log is replayed as a whole; nothing is lost.
+/// Snapshots that can't be read (without them a log is replayed as a whole; nothing is lost), and
+/// logs that lost their end: a snapshot describes what was durable.
 pub(super) async fn snapshot_findings(opened: &Opened) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for shard in &opened.shards {
-        for log in shard.logs() {
-            for place in [Place::ProducerState, Place::TxnIndex] {
-                findings.extend(snapshot(opened, log, place).await.err());
-            }
+    for log in opened.shards.iter().flat_map(StoredShard::logs) {
+        findings.extend(snapshot(opened, log, Place::TxnIndex).await.err());
+        match snapshot(opened, log, Place::ProducerState).await {
+            // Of a store that is written the snapshot is the younger one.
+            Ok(found) if !opened.live => findings.extend(cut(log, &found)),
+            Ok(_) => {}
+            Err(finding) => findings.push(finding),
         }
     }
     findings
+}
+
+/// What the snapshot of a log says of its end.
+fn cut(log: &OfflineLog, snapshot: &Value) -> Option<Finding> {
+    let topic: Uuid = snapshot["topic_id"].as_str()?.parse().ok()?;
+    let (covered, end) = (snapshot["log_end_offset"].as_i64()?, log.bounds.end);
+    let path = Place::ProducerState(log.name.clone(), log.id.partition).path();
+    let cut = topic == log.id.topic && covered > end && log.damaged.is_none();
+    cut.then(|| Finding {
+        path: path.to_string(),
+        what: format!(
+            "{} ends at {end}, and this tells of what was durable up to {covered}: records at its \
+             end are lost",
+            named(log)
+        ),
+    })
 }

@@ -52,6 +52,7 @@ impl Export {
                 }
             }
         }
+        opened.whole()?;
         Ok(String::new())
     }
 }

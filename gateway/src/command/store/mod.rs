@@ -4,23 +4,25 @@ mod check;
 mod dump;
 mod export;
 mod json;
+mod scratch;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use coordinator::volume::format::{Registration, decode};
 use coordinator::volume::layout::brokers_dir;
-use store_adapter::ids::LogId;
-use store_adapter::journal::{OfflineLog, OfflineShard, shards};
+use store_adapter::ids::{LogId, ShardId};
 use store_adapter::local::{Host, ProcHost};
+use store_adapter::offline::{Layout, OfflineLog, StoredShard, layouts};
 use store_adapter::volume::{PosixVolume, Volume, VolumeError, block_on};
 
 use super::output::Failure;
 use check::Check;
 use dump::Dump;
 use export::Export;
+use scratch::Scratch;
 
 /// Largest registration of a broker that is read, bytes.
 const REGISTRATION_MAX: u64 = 1 << 20;
@@ -38,7 +40,7 @@ pub(crate) struct Store {
     )]
     data_dir: PathBuf,
     /// Read also while a broker runs: what is read is then of no moment in particular, and files
-    /// may go while they are read
+    /// may go while they are read. Not with layout=kv
     #[arg(long, global = true)]
     live: bool,
     #[command(subcommand)]
@@ -84,10 +86,13 @@ impl Store {
         let volume = PosixVolume::existing(&self.data_dir);
         let volume: Arc<dyn Volume> = Arc::new(volume.map_err(|error| failed(&error))?);
         block_on(async {
-            if !self.live {
-                refuse_running(&volume, &ProcHost).await?;
+            let found = layouts(&volume).await.map_err(|error| failed(&error))?;
+            if found.is_empty() {
+                let dir = self.data_dir.display();
+                return Err(Failure::Refused(format!("{dir}: there is no store here")));
             }
-            let opened = Opened::read(volume, &self.data_dir).await?;
+            refuse_running(&volume, &ProcHost, self.live, &found).await?;
+            let opened = Opened::read(volume, &found, self.live).await?;
             match self.verb {
                 Verb::Check(check) => check.run(&opened).await,
                 Verb::Dump(dump) => dump.run(&opened).await,
@@ -100,46 +105,71 @@ impl Store {
 /// A store that was read.
 struct Opened {
     volume: Arc<dyn Volume>,
-    shards: Vec<OfflineShard>,
+    shards: Vec<StoredShard>,
     /// Shards that can't be opened, by path, with the reason.
     refused: Vec<(String, String)>,
+    /// Whether it may be written meanwhile.
+    live: bool,
+    /// What the shards may be read from.
+    _scratch: Option<Scratch>,
 }
 
 impl Opened {
-    async fn read(volume: Arc<dyn Volume>, dir: &std::path::Path) -> Result<Self, Failure> {
-        let ids = shards(&volume).await.map_err(|error| failed(&error))?;
-        if ids.is_empty() {
-            let dir = dir.display();
-            return Err(Failure::Refused(format!("{dir}: there is no store here")));
-        }
-        let mut opened = Self {
-            volume: Arc::clone(&volume),
-            shards: Vec::new(),
-            refused: Vec::new(),
-        };
-        for id in ids {
-            match OfflineShard::read(Arc::clone(&volume), id).await {
-                Ok(shard) => opened.shards.push(shard),
+    async fn read(
+        volume: Arc<dyn Volume>,
+        found: &[(ShardId, Layout)],
+        live: bool,
+    ) -> Result<Self, Failure> {
+        let kv = found.iter().any(|(_, layout)| *layout == Layout::Kv);
+        let scratch = kv.then(Scratch::new).transpose()?;
+        let path = scratch.as_ref().map_or(Path::new(""), Scratch::path);
+        let (mut shards, mut refused) = (Vec::new(), Vec::new());
+        for (id, layout) in found {
+            match StoredShard::read(&volume, (*id, *layout), path).await {
+                Ok(shard) => shards.push(shard),
                 Err(error) => {
                     let path = format!("__store/shard-{}", id.0);
-                    opened.refused.push((path, error.to_string()));
+                    refused.push((path, error.to_string()));
                 }
             }
         }
-        Ok(opened)
+        Ok(Self {
+            volume,
+            shards,
+            refused,
+            live,
+            _scratch: scratch,
+        })
+    }
+
+    /// Refuses to pass for the whole store where shards could not be read.
+    fn whole(&self) -> Result<(), Failure> {
+        if self.refused.is_empty() {
+            return Ok(());
+        }
+        let refused = self.refused.iter();
+        let refused: Vec<String> = refused
+            .map(|(path, why)| format!("\n{path}: {why}"))
+            .collect();
+        Err(Failure::Refused(format!(
+            "what lies in these could not be read:{}",
+            refused.concat()
+        )))
     }
 
     /// The logs of a topic, in order of partitions.
-    fn topic(&self, name: &str, part: &Part) -> Result<Vec<(&OfflineShard, &OfflineLog)>, Failure> {
+    fn topic(&self, name: &str, part: &Part) -> Result<Vec<(&StoredShard, &OfflineLog)>, Failure> {
         let mut logs = Vec::new();
         for shard in &self.shards {
-            let of_topic = shard.logs().filter(|log| log.name == name);
+            let of_topic = shard.logs().into_iter().filter(|log| log.name == name);
             let wanted =
                 of_topic.filter(|log| part.partition.is_none_or(|n| n == log.id.partition));
             logs.extend(wanted.map(|log| (shard, log)));
         }
         logs.sort_by_key(|(_, log)| (log.id.topic, log.id.partition));
         if logs.is_empty() {
+            // It may lie in one of those.
+            self.whole()?;
             return Err(Failure::Refused(format!(
                 "no log of topic {name:?} in this store"
             )));
@@ -148,8 +178,23 @@ impl Opened {
     }
 }
 
-/// Refuses a volume on which a broker runs, as far as that can be seen from here.
-async fn refuse_running(volume: &Arc<dyn Volume>, host: &dyn Host) -> Result<(), Failure> {
+/// Refuses a volume on which a broker runs, as far as that can be seen from here; `live`, only
+/// where a database would be copied while it is written.
+async fn refuse_running(
+    volume: &Arc<dyn Volume>,
+    host: &dyn Host,
+    live: bool,
+    shards: &[(ShardId, Layout)],
+) -> Result<(), Failure> {
+    let kv = shards.iter().any(|(_, layout)| *layout == Layout::Kv);
+    if live && !kv {
+        return Ok(());
+    }
+    let instead = if kv {
+        "stop it: layout=kv is read only then"
+    } else {
+        "stop it, or read a moving target with --live"
+    };
     let names = match volume.list(&brokers_dir()).await {
         Err(error) if error.is_not_found() => return Ok(()),
         names => names.map_err(|error| failed(&error))?,
@@ -174,8 +219,7 @@ async fn refuse_running(volume: &Arc<dyn Volume>, host: &dyn Host) -> Result<(),
             let (id, pid) = (found.id.0, found.pid);
             let host = found.host;
             return Err(Failure::Refused(format!(
-                "broker {id} has this store (process {pid} on {host}); stop it, or read a moving \
-                 target with --live"
+                "broker {id} has this store (process {pid} on {host}); {instead}"
             )));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 
 use super::super::client::Client;
@@ -16,9 +16,10 @@ const MINUTE_MS: i64 = 60_000;
 
 /// Arguments of `fencepost txn find-hanging`.
 #[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("where").args(["broker_id", "topic"]).required(true).multiple(true)))]
 pub(super) struct FindHanging {
     /// Look at the partitions of this broker
-    #[arg(long, value_name = "N", required_unless_present = "topic")]
+    #[arg(long, value_name = "N")]
     broker_id: Option<i32>,
     /// Look at the partitions of this topic
     #[arg(long)]

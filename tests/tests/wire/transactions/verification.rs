@@ -102,6 +102,39 @@ async fn partitions_of_one_request_are_judged_one_by_one() {
 }
 
 #[tokio::test]
+async fn a_new_topic_of_an_old_name_is_not_in_the_transaction() {
+    let target = Target::shared();
+    target.with_topic("renewed", 1).await;
+    let mut client = connect(&target, "renewed").await;
+    let (pid, epoch) = begin(&mut client, "renewed").await;
+    let of = [("renewed", &[0][..])];
+    assert_eq!(add(&mut client, "renewed", (pid, epoch), &of, 1).await, [0]);
+    ops::delete_topic(&mut client, "renewed").await.unwrap();
+    let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
+    for _ in 0..1200 {
+        let metadata = ops::metadata(&mut client, "renewed").await.unwrap();
+        if metadata.topics[0].error_code == 3 {
+            break;
+        }
+        pace.tick().await;
+    }
+    let created = ops::create_topic(&mut client, "renewed", 1, &[]).await;
+    created.unwrap();
+    let first = P(pid, epoch, 0, 1);
+    let sent = send(&mut client, "renewed", "renewed", first, TV1).await;
+    assert_eq!(
+        sent,
+        differs("recreated-in-a-transaction", (0, 0), (48, -1))
+    );
+    // It can be added; of what Kafka has already this is the repetition.
+    assert_eq!(add(&mut client, "renewed", (pid, epoch), &of, 1).await, [0]);
+    let sent = send(&mut client, "renewed", "renewed", first, TV1).await;
+    assert_eq!(sent, (0, 0));
+    finish(&mut client, "renewed", (pid, epoch), true).await;
+    assert_eq!(end_of(&mut client, "renewed").await, 2);
+}
+
+#[tokio::test]
 async fn t49_sequences_go_on_where_the_epoch_stays() {
     let target = Target::shared();
     target.with_topic("t49", 1).await;

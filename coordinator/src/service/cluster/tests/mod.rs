@@ -14,6 +14,7 @@ mod groups;
 mod harm;
 mod queues;
 mod real;
+mod refusing;
 mod rerouting;
 mod topics;
 mod twins;
