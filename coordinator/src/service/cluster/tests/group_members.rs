@@ -10,7 +10,7 @@ use bytes::Bytes;
 use store_adapter::volume::memory::{StepFault, StepOutcome};
 use tokio::sync::oneshot;
 
-use super::groups::{Running, file, serve_with, site};
+use super::groups::{Running, file, site};
 use super::world::{How, Interrupt, Site, host};
 use crate::machine::group::GroupError;
 use crate::machine::group::classic::{Caller, Join, Joined, Leaving, Protocol, Sync, SyncReply};
@@ -160,12 +160,7 @@ fn a_group_that_lost_its_members_and_has_no_offsets_is_gone() {
     let site = site(22);
     let mut config = GroupConfig::default();
     config.offsets.retention_check_interval = Duration::from_secs(10);
-    let start = |process| {
-        let node = site.start(process);
-        let running = serve_with(&site.world, node, process, config.clone());
-        assert!(running.ready());
-        running
-    };
+    let start = |process| Running::start_with(&site, process, &config);
     let running = start(1);
     let joined = running.join_alone("g");
     site.world.pass(Duration::from_secs(30));
@@ -193,12 +188,7 @@ fn when_a_group_became_empty_outlives_a_restart() {
     let mut config = GroupConfig::default();
     config.offsets.retention_ms = 600_000;
     config.offsets.retention_check_interval = Duration::from_secs(10);
-    let start = |process| {
-        let node = site.start(process);
-        let running = serve_with(&site.world, node, process, config.clone());
-        assert!(running.ready());
-        running
-    };
+    let start = |process| Running::start_with(&site, process, &config);
     let running = start(1);
     let joined = running.join_alone("g");
     assert_eq!(running.commit_as("g", &joined, 5), Ok(()));
@@ -221,9 +211,7 @@ fn offsets_of_topics_that_no_member_reads_expire_while_the_group_is_stable() {
     let mut config = GroupConfig::default();
     config.offsets.retention_ms = 20_000;
     config.offsets.retention_check_interval = Duration::from_secs(5);
-    let node = site.start(1);
-    let running = serve_with(&site.world, node, 1, config);
-    assert!(running.ready());
+    let running = Running::start_with(&site, 1, &config);
     let reading = |topic: &str| {
         let metadata = [
             b"\0\0\0\0\0\x01\0\x01",
