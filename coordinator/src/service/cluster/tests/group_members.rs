@@ -138,6 +138,34 @@ fn a_member_is_a_stranger_after_a_crash_also_of_a_group_without_offsets() {
 }
 
 #[test]
+fn what_a_static_member_sent_before_a_crash_does_not_fence_it() {
+    let site = site(40);
+    let first = Running::start(&site, 1);
+    let fixed = || Join {
+        instance_id: Some("i".into()),
+        ..new_member()
+    };
+    let before = first.join_as("g", fixed());
+    site.world.pass(Duration::from_secs(1));
+    site.world.kill(1);
+    let second = Running::start(&site, 2);
+    assert_eq!(second.fetch("g"), BTreeMap::new());
+    let after = second.join_as("g", fixed());
+    let commit = |joined: &Joined| {
+        let caller = Caller {
+            instance_id: Some("i"),
+            ..caller(joined)
+        };
+        let prepared = second.prepare_as("g", (caller, joined.generation), ("a", 0, 5));
+        prepared.map(drop)
+    };
+    assert_eq!(commit(&before), Err(GroupError::UnknownMemberId));
+    assert_eq!(commit(&after), Ok(()));
+    second.join_as("g", fixed());
+    assert_eq!(commit(&after), Err(GroupError::FencedInstanceId));
+}
+
+#[test]
 fn a_group_is_written_once_for_its_members() {
     let site = site(21);
     let running = Running::start(&site, 1);
