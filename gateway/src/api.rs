@@ -187,7 +187,9 @@ stored bytes are sent as they are.";
                 "Classic protocol: member ids first (KIP-394), static members (KIP-345), \
 skip_assignment (KIP-814).";
             Heartbeat, 12, 0..=4, 0, kp::HeartbeatRequest, kp::HeartbeatResponse,
-                "Membership is in memory: after a restart members are told 25 and join again.";
+                "Membership is in memory: after a restart members are told 25 and join again. \
+                 So is who names a static member by its id of before, until another takes the \
+                 member's place (82).";
             LeaveGroup, 13, 0..=5, 0, kp::LeaveGroupRequest, kp::LeaveGroupResponse,
                 "Several members from v3, also by group instance id alone.";
             SyncGroup, 14, 0..=5, 0, kp::SyncGroupRequest, kp::SyncGroupResponse,

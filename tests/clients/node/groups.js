@@ -14,14 +14,34 @@ const say = (lines) => fs.writeSync(1, lines.join(""));
 async function main([bootstrap, topic, groupId]) {
   const retry = { initialRetryTime: 50, maxRetryTime: 300, retries: 1000 };
   const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.WARN, retry });
-  const consumer = kafka.consumer({
-    groupId,
-    sessionTimeout: 6000,
-    heartbeatInterval: 200,
-    maxBytesPerPartition: 32768,
-    maxWaitTimeInMs: 50,
-    retry: { ...retry, restartOnFailure: async () => true },
-  });
+  const state = { stopping: false };
+  const ended = new Promise((resolve) => process.stdin.resume().on("end", resolve));
+  while (!state.stopping) {
+    const consumer = kafka.consumer({
+      groupId,
+      sessionTimeout: 6000,
+      heartbeatInterval: 200,
+      maxBytesPerPartition: 32768,
+      maxWaitTimeInMs: 50,
+      retry: { ...retry, restartOnFailure: async () => true },
+    });
+    // It gives up, whatever it is told, when no broker answers while it looks for its coordinator:
+    // then another one takes its place, as services have it.
+    const gaveUp = new Promise((resolve) => {
+      consumer.on(consumer.events.CRASH, ({ payload }) => {
+        if (!payload.restart) {
+          console.error(payload.error);
+          resolve();
+        }
+      });
+    });
+    await consume(consumer, topic, state);
+    await Promise.race([ended.then(() => (state.stopping = true)), gaveUp]);
+    await consumer.disconnect();
+  }
+}
+
+async function consume(consumer, topic, state) {
   // Sent before the client asks where to begin.
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
     const partitions = payload.memberAssignment[topic] || [];
@@ -34,21 +54,13 @@ async function main([bootstrap, topic, groupId]) {
       say(partitions.map((p) => `committed\t${at}\t${p.partition}\t${p.offset}\n`));
     }
   });
-  let stopping = false;
-  consumer.on(consumer.events.CRASH, ({ payload }) => {
-    if (!payload.restart && !stopping) {
-      console.error(payload.error);
-      process.exit(1);
-    }
-  });
-  const ended = new Promise((resolve) => process.stdin.resume().on("end", resolve));
   await consumer.connect();
   await consumer.subscribe({ topics: [topic], fromBeginning: true });
   await consumer.run({
     autoCommit: false,
     eachBatchAutoResolve: false,
     eachBatch: async ({ batch, resolveOffset, commitOffsetsIfNecessary, heartbeat, isStale }) => {
-      if (stopping || isStale() || batch.messages.length === 0) {
+      if (state.stopping || isStale() || batch.messages.length === 0) {
         return;
       }
       const { partition, messages } = batch;
@@ -65,9 +77,6 @@ async function main([bootstrap, topic, groupId]) {
       await heartbeat();
     },
   });
-  await ended;
-  stopping = true;
-  await consumer.disconnect();
 }
 
 main(process.argv.slice(2)).then(

@@ -143,6 +143,7 @@ fn consume(bootstrap: &str, topic: &str, partitions: i32, count: u64) -> anyhow:
         .set("group.id", "unused")
         .set("enable.auto.commit", "false")
         .set("auto.offset.reset", "error")
+        .set("isolation.level", "read_committed")
         .create()?;
     let mut assignment = TopicPartitionList::new();
     for partition in 0..partitions {
@@ -155,7 +156,13 @@ fn consume(bootstrap: &str, topic: &str, partitions: i32, count: u64) -> anyhow:
         let Some(message) = consumer.poll(POLL) else {
             continue;
         };
-        let message = message?;
+        let message = match message {
+            Err(error) if is_away(&error) => {
+                complain(&error);
+                continue;
+            }
+            message => message?,
+        };
         write!(out, "{}\t{}\t", message.partition(), message.offset())?;
         out.write_all(message.key().unwrap_or_default())?;
         out.write_all(b"\t")?;
@@ -164,6 +171,15 @@ fn consume(bootstrap: &str, topic: &str, partitions: i32, count: u64) -> anyhow:
         left -= 1;
     }
     Ok(out.flush()?)
+}
+
+/// Whether it only says that the broker can't be reached: the client tries again by itself.
+fn is_away(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{AllBrokersDown, BrokerTransportFailure, OperationTimedOut};
+    let away = [AllBrokersDown, BrokerTransportFailure, OperationTimedOut];
+    error
+        .rdkafka_error_code()
+        .is_some_and(|code| away.contains(&code))
 }
 
 /// Records between two commits, at most.

@@ -2,6 +2,7 @@
 //! under kills, and a verdict over what came out.
 
 mod client;
+mod reader;
 pub mod scenario;
 
 pub use client::Client;

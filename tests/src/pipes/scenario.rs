@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::Client;
 use super::client::{Pipe, Way};
+use super::reader::{Reader, lines};
 use crate::flights::broker::{Broker, Kind};
 use crate::flights::input::{Flights, PARTITIONS};
 use crate::flights::supervisor::Supervisor;
@@ -76,6 +77,7 @@ pub fn run(kind: Kind, scenario: Scenario, dir: &Path) -> anyhow::Result<Report>
         supervisor: Supervisor::new()?,
         ends: [0; PARTITIONS],
         pipes: Vec::new(),
+        readers: Vec::new(),
         rng: fastrand::Rng::with_seed(scenario.seed),
         deadline: Deadline::after(LIMIT * limits),
         dir,
@@ -91,6 +93,8 @@ struct Run<'a> {
     supervisor: Supervisor,
     ends: [i64; PARTITIONS],
     pipes: Vec<Pipe>,
+    /// Who reads each output from before its first record.
+    readers: Vec<Reader>,
     rng: fastrand::Rng,
     deadline: Deadline,
     dir: &'a Path,
@@ -135,6 +139,8 @@ impl Run<'_> {
         self.supervisor.client = Some(client);
         for client in clients {
             let output = output(*client);
+            let reader = Reader::start(address, &output, values.len(), self.dir)?;
+            self.readers.push(reader);
             let way = way(address, &output, self.dir);
             self.pipes.push(Pipe::start(*client, way, PARTITIONS)?);
         }
@@ -177,6 +183,9 @@ impl Run<'_> {
             for pipe in &mut self.pipes {
                 let output = output(pipe.client);
                 pipe.tend(way(address, &output, self.dir), self.scenario.broker_kills)?;
+            }
+            for reader in &mut self.readers {
+                reader.check()?;
             }
             let state = || {
                 let one = |pipe: &Pipe| format!("{} {:?}", pipe.client.name(), pipe.committed);
@@ -231,11 +240,11 @@ impl Run<'_> {
         let mut expected: Vec<&[u8]> = values.to_vec();
         expected.sort_unstable();
         let mut clients = Vec::new();
-        for pipe in &self.pipes {
+        for (pipe, reader) in self.pipes.iter().zip(&mut self.readers) {
             let name = pipe.client.name();
-            let came = committed(&self.broker, &output(pipe.client), "%s\n")?;
-            let mut found: Vec<&[u8]> = came.split(|byte| *byte == b'\n').collect();
-            found.retain(|value| !value.is_empty());
+            let came = committed(&self.broker, &output(pipe.client), "%p\t%o\t%k\t%s\n")?;
+            let came = lines(&came)?;
+            let mut found: Vec<&[u8]> = came.iter().map(|line| line.value).collect();
             found.sort_unstable();
             let differs = expected.iter().zip(&found).find(|(a, b)| a != b);
             ensure!(
@@ -245,6 +254,8 @@ impl Run<'_> {
                 found.len(),
                 differs.map(|(a, b)| (String::from_utf8_lossy(a), String::from_utf8_lossy(b)))
             );
+            // Nothing that is gone again, nothing twice: what it saw is what there is.
+            reader.saw(came, self.deadline)?;
             let (committed, aborted) = said(self.dir, name)?;
             clients.push((name, committed, aborted, pipe.ended));
         }

@@ -112,6 +112,9 @@ impl CellState {
     pub(super) fn await_members(&mut self, now: Now) {
         let table = self.offsets.book.durable();
         let had_members = table.protocol_type().is_some() && table.empty_since_ms().is_none();
+        if had_members {
+            self.classic.note_former_members();
+        }
         self.awaited_until = had_members.then(|| now.mono_ms.saturating_add(AWAITED_MS));
     }
 

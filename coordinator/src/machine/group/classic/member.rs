@@ -19,6 +19,8 @@ pub(super) struct Member {
     /// It was never told its id: it cannot send heartbeats yet.
     pub(super) is_new: bool,
     pub(super) parked_sync: Option<Token>,
+    /// A static member that was given another id than it had.
+    pub(super) is_renamed: bool,
     assignment: Bytes,
     parked_join: Option<Token>,
     protocols: Vec<Protocol>,
@@ -38,6 +40,7 @@ impl Member {
             assignment: Bytes::new(),
             is_new: true,
             parked_sync: None,
+            is_renamed: false,
             parked_join: None,
             protocols: join.protocols.clone(),
             order: 0,
@@ -211,6 +214,7 @@ impl Members {
     pub(super) fn rename(&mut self, old: &str, new: &MemberId) {
         if let Some(mut member) = self.by_id.remove(old) {
             member.id = new.clone();
+            member.is_renamed = true;
             if let Some(instance) = &member.instance_id {
                 self.by_instance.insert(Arc::clone(instance), new.clone());
             }

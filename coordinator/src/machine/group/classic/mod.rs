@@ -127,6 +127,8 @@ pub struct ClassicGroup {
     join_phase: JoinPhase,
     /// A member arrived since the initial delay was last extended.
     new_member_added: bool,
+    /// It had members before this process, whose ids nobody knows.
+    had_members: bool,
     /// Topics that the members of the generation consume; `None` if that is not known.
     subscribed: Option<BTreeSet<String>>,
     timers: Timers,
@@ -173,10 +175,16 @@ impl ClassicGroup {
             pending_sync: BTreeSet::new(),
             join_phase: JoinPhase::Rebalance,
             new_member_added: false,
+            had_members: false,
             subscribed: None,
             timers: Timers::default(),
             next_token: 0,
         }
+    }
+
+    /// The group had members before this process began, of which nothing is known.
+    pub fn note_former_members(&mut self) {
+        self.had_members = true;
     }
 
     /// When [`ClassicGroup::on_deadline`] wants to be called, in monotonic milliseconds.

@@ -156,15 +156,21 @@ impl ClassicGroup {
         Ok(())
     }
 
-    /// Whether the caller is the member that it says, and not fenced.
+    /// Whether the caller is the member that it says, and not fenced. Where nobody took the place
+    /// of an instance in this process, another id is the one that it had before this process: what
+    /// a client sent with it, and sends again, does not say that there are two of it.
     pub(super) fn validate(&self, caller: Caller<'_>) -> Result<(), GroupError> {
         if let Some(instance) = caller.instance_id {
-            match self.members.by_instance(instance) {
-                None => return Err(GroupError::UnknownMemberId),
-                Some(id) if id.as_str() != caller.member_id => {
-                    return Err(GroupError::FencedInstanceId);
-                }
-                Some(_) => {}
+            let id = self.members.by_instance(instance);
+            let id = id.ok_or(GroupError::UnknownMemberId)?;
+            if id.as_str() != caller.member_id {
+                let member = self.members.get(id.as_str());
+                let former = self.had_members && !member.is_some_and(|m| m.is_renamed);
+                return Err(if former {
+                    GroupError::UnknownMemberId
+                } else {
+                    GroupError::FencedInstanceId
+                });
             }
         }
         if self.members.contains(caller.member_id) {

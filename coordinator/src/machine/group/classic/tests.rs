@@ -187,6 +187,36 @@ fn g08_a_static_member_comes_back_without_a_rebalance() {
     assert_eq!(&reply.assignment[..], b"a", "it goes on with what it had");
 }
 
+/// Kafka would know the member; here a client that repeats a commit of before the restart would end
+/// for good.
+#[test]
+fn the_id_that_a_static_member_had_before_this_process_is_unknown_and_not_fenced() {
+    let mut scene = Scene::new();
+    scene.group.note_former_members();
+    drop(scene.join_v2(fixed("", "i")));
+    drop(scene.pass(6_000));
+    drop(scene.sync("i-1", 1, &[]));
+    let old = |scene: &mut Scene, id| {
+        let old = caller(id, Some("i"));
+        let (group, now) = (&mut scene.group, scene.now);
+        [
+            group.check_commit(old, 1),
+            group.check_txn_commit(old, 1),
+            group.heartbeat(old, 1, now),
+        ]
+    };
+    assert_eq!(
+        old(&mut scene, "i-0"),
+        [Err(GroupError::UnknownMemberId); 3]
+    );
+    assert_eq!(old(&mut scene, "i-1"), [Ok(()); 3]);
+    // Who took its place in this process fences it.
+    drop(scene.join(fixed("", "i")));
+    for id in ["i-0", "i-1"] {
+        assert_eq!(old(&mut scene, id), [Err(GroupError::FencedInstanceId); 3]);
+    }
+}
+
 #[test]
 fn what_a_fenced_member_waits_in_is_answered() {
     let mut scene = Scene::new();

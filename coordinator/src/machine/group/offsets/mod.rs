@@ -147,15 +147,10 @@ impl OffsetBook {
 
     /// How many bytes more the group takes with these offsets, at most.
     pub fn growth(&self, offsets: &[NewOffset]) -> usize {
-        let new = |new: &NewOffset| {
-            let takes = size::of_committed(&new.topic, &new.metadata);
-            let known = self.ahead.get(&new.topic, new.partition);
-            known.map_or_else(
-                || takes + size::of_topic_id(&new.topic),
-                |known| takes.saturating_sub(size::of_committed(&new.topic, &known.metadata)),
-            )
-        };
-        offsets.iter().map(new).sum()
+        size::growth(offsets, |new| {
+            let known = self.ahead.get(&new.topic, new.partition)?;
+            Some(&known.metadata)
+        })
     }
 
     /// Whether the book can be decided on and shown.

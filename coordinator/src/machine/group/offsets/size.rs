@@ -1,6 +1,8 @@
 //! Upper bounds of what parts of a table take in the group's file, so that a change that would
 //! make the file too long to be read again is refused before it is prepared.
 
+use std::sync::Arc;
+
 use super::table::{NewOffset, OffsetTable, StagedTxn};
 
 /// Longest file that a table may become, bytes.
@@ -34,6 +36,22 @@ pub(super) fn of_committed(topic: &str, metadata: &str) -> usize {
 /// Of offsets that are committed or staged, with the ids of their topics.
 pub(super) fn of_new(offsets: &[NewOffset]) -> usize {
     let one = |new: &NewOffset| of_committed(&new.topic, &new.metadata) + of_topic_id(&new.topic);
+    offsets.iter().map(one).sum()
+}
+
+/// How many bytes more offsets take, committed or staged, than those whose place they take, which
+/// have the metadata `before`.
+pub(super) fn growth<'a>(
+    offsets: &[NewOffset],
+    before: impl Fn(&NewOffset) -> Option<&'a Arc<str>>,
+) -> usize {
+    let one = |new: &NewOffset| {
+        let takes = of_committed(&new.topic, &new.metadata);
+        before(new).map_or_else(
+            || takes + of_topic_id(&new.topic),
+            |before| takes.saturating_sub(of_committed(&new.topic, before)),
+        )
+    };
     offsets.iter().map(one).sum()
 }
 

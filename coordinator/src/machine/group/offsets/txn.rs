@@ -98,15 +98,11 @@ impl OffsetBook {
         let open = self.ahead.staged.get(&txn.producer_id);
         let open = open.filter(|open| open.number() == txn.number());
         let alone = open.map_or_else(|| size::of_txn_alone(&txn.transactional_id), |_| 0);
-        let new = |new: &NewOffset| {
-            let takes = size::of_staged(&new.topic, &new.metadata);
-            let known = open.and_then(|open| open.offsets.get(&new.topic)?.get(&new.partition));
-            known.map_or_else(
-                || takes + size::of_topic_id(&new.topic),
-                |known| takes.saturating_sub(size::of_staged(&new.topic, &known.metadata)),
-            )
-        };
-        alone + offsets.iter().map(new).sum::<usize>()
+        let grows = size::growth(offsets, |new| {
+            let known = open?.offsets.get(&new.topic)?.get(&new.partition)?;
+            Some(&known.metadata)
+        });
+        alone + grows
     }
 
     /// Prepares offsets of an open transaction. What is staged of a lower epoch is dropped: nothing

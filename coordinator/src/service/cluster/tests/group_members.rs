@@ -10,7 +10,7 @@ use bytes::Bytes;
 use store_adapter::volume::memory::{StepFault, StepOutcome};
 use tokio::sync::oneshot;
 
-use super::groups::{Running, file, serve_with, site};
+use super::groups::{Running, file, site};
 use super::world::{How, Interrupt, Site, host};
 use crate::machine::group::GroupError;
 use crate::machine::group::classic::{Caller, Join, Joined, Leaving, Protocol, Sync, SyncReply};
@@ -138,6 +138,34 @@ fn a_member_is_a_stranger_after_a_crash_also_of_a_group_without_offsets() {
 }
 
 #[test]
+fn what_a_static_member_sent_before_a_crash_does_not_fence_it() {
+    let site = site(40);
+    let first = Running::start(&site, 1);
+    let fixed = || Join {
+        instance_id: Some("i".into()),
+        ..new_member()
+    };
+    let before = first.join_as("g", fixed());
+    site.world.pass(Duration::from_secs(1));
+    site.world.kill(1);
+    let second = Running::start(&site, 2);
+    assert_eq!(second.fetch("g"), BTreeMap::new());
+    let after = second.join_as("g", fixed());
+    let commit = |joined: &Joined| {
+        let caller = Caller {
+            instance_id: Some("i"),
+            ..caller(joined)
+        };
+        let prepared = second.prepare_as("g", (caller, joined.generation), ("a", 0, 5));
+        prepared.map(drop)
+    };
+    assert_eq!(commit(&before), Err(GroupError::UnknownMemberId));
+    assert_eq!(commit(&after), Ok(()));
+    second.join_as("g", fixed());
+    assert_eq!(commit(&after), Err(GroupError::FencedInstanceId));
+}
+
+#[test]
 fn a_group_is_written_once_for_its_members() {
     let site = site(21);
     let running = Running::start(&site, 1);
@@ -160,12 +188,7 @@ fn a_group_that_lost_its_members_and_has_no_offsets_is_gone() {
     let site = site(22);
     let mut config = GroupConfig::default();
     config.offsets.retention_check_interval = Duration::from_secs(10);
-    let start = |process| {
-        let node = site.start(process);
-        let running = serve_with(&site.world, node, process, config.clone());
-        assert!(running.ready());
-        running
-    };
+    let start = |process| Running::start_with(&site, process, &config);
     let running = start(1);
     let joined = running.join_alone("g");
     site.world.pass(Duration::from_secs(30));
@@ -193,12 +216,7 @@ fn when_a_group_became_empty_outlives_a_restart() {
     let mut config = GroupConfig::default();
     config.offsets.retention_ms = 600_000;
     config.offsets.retention_check_interval = Duration::from_secs(10);
-    let start = |process| {
-        let node = site.start(process);
-        let running = serve_with(&site.world, node, process, config.clone());
-        assert!(running.ready());
-        running
-    };
+    let start = |process| Running::start_with(&site, process, &config);
     let running = start(1);
     let joined = running.join_alone("g");
     assert_eq!(running.commit_as("g", &joined, 5), Ok(()));
@@ -221,9 +239,7 @@ fn offsets_of_topics_that_no_member_reads_expire_while_the_group_is_stable() {
     let mut config = GroupConfig::default();
     config.offsets.retention_ms = 20_000;
     config.offsets.retention_check_interval = Duration::from_secs(5);
-    let node = site.start(1);
-    let running = serve_with(&site.world, node, 1, config);
-    assert!(running.ready());
+    let running = Running::start_with(&site, 1, &config);
     let reading = |topic: &str| {
         let metadata = [
             b"\0\0\0\0\0\x01\0\x01",

@@ -68,6 +68,13 @@ impl Running {
         Self::try_start(site, process, Interrupt::none()).unwrap()
     }
 
+    pub(super) fn start_with(site: &Site, process: Group, config: &GroupConfig) -> Self {
+        let node = site.start(process);
+        let running = serve_with(&site.world, node, process, config.clone());
+        assert!(running.ready());
+        running
+    }
+
     /// Waits until every slot is taken over; `false` if that never comes.
     pub(super) fn ready(&self) -> bool {
         for _ in 0..100 {
@@ -698,9 +705,7 @@ fn a_group_whose_offsets_expired_is_gone() {
     let mut config = GroupConfig::default();
     config.offsets.retention_ms = 60_000;
     config.offsets.retention_check_interval = Duration::from_secs(10);
-    let node = site.start(1);
-    let running = serve_with(&site.world, node, 1, config);
-    assert!(running.ready());
+    let running = Running::start_with(&site, 1, &config);
     assert_eq!(running.commit("g", 0, 5), Some(Ok(())));
     site.world.pass(Duration::from_secs(50));
     assert_eq!(running.commit("h", 0, 6), Some(Ok(())));
@@ -755,12 +760,7 @@ fn an_offset_that_comes_behind_the_end_of_its_transaction_is_refused() {
     let mut config = GroupConfig::default();
     config.offsets.retention_check_interval = Duration::from_secs(10);
     config.offsets.producer_id_expiration_ms = 60_000;
-    let start = |process| {
-        let node = site.start(process);
-        let running = serve_with(&site.world, node, process, config.clone());
-        assert!(running.ready());
-        running
-    };
+    let start = |process| Running::start_with(&site, process, &config);
     let first = start(1);
     let remove = |running: &Running, group: &'static str| {
         let offsets = running.offsets.clone();
@@ -829,12 +829,7 @@ fn offsets_of_all_groups_share_their_memory() {
         offsets_bytes_max: 2_000,
         ..GroupConfig::default()
     };
-    let start = |process| {
-        let node = site.start(process);
-        let running = serve_with(&site.world, node, process, config.clone());
-        assert!(running.ready());
-        running
-    };
+    let start = |process| Running::start_with(&site, process, &config);
     let first = start(1);
     for group in ["g", "h"] {
         assert_eq!(first.commit(group, 0, 5), Some(Ok(())));
@@ -867,8 +862,7 @@ fn staged_offsets_take_their_room() {
         offsets_bytes_max: 1_400,
         ..GroupConfig::default()
     };
-    let running = serve_with(&site.world, site.start(1), 1, config);
-    assert!(running.ready());
+    let running = Running::start_with(&site, 1, &config);
     assert_eq!(running.commit("g", 0, 5), Some(Ok(())));
     let (txn, new) = staged(&running, 1);
     let refused = running.offsets.stage("g", SIMPLE, -1, &txn, vec![new]);

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::txns::{Outside, Running, ids, path, session, site, slot_of};
 use super::world::{How, Interrupt, Site};
 use crate::machine::txn::{AddClass, Added, Named, Session, TxnError, TxnState};
-use crate::service::txns::SlotState;
+use crate::service::txns::{SlotState, Txns};
 use crate::volume::layout::Place;
 
 #[test]
@@ -194,9 +194,10 @@ fn partitions_of_a_topic_that_is_gone_do_not_replace_those_of_the_new_one() {
     assert_eq!(entry.partitions["a"], [0].into());
 }
 
-#[test]
-fn a_partition_that_is_in_the_transaction_is_verified_beside_a_write() {
-    let open = |seed, hook: Arc<Interrupt>| {
+/// A transaction with partition 0 and the group `g`. The next write of its slot hangs until the
+/// hook lets it go.
+fn open_and_hung(seed: u64) -> (Site, Running, Session, Arc<Interrupt>) {
+    let open = |hook: Arc<Interrupt>| {
         let site = site(seed);
         let [id, ..] = ids();
         let running = Running::try_start(&site, &Arc::default(), 1, hook).unwrap();
@@ -205,19 +206,28 @@ fn a_partition_that_is_in_the_transaction_is_verified_beside_a_write() {
         (site, running, begun)
     };
     let counted = Interrupt::none();
-    open(26, counted.clone());
+    open(counted.clone());
     let hook = Interrupt::new(counted.steps(), How::Hold);
-    let (site, running, begun) = open(26, hook.clone());
+    let (site, running, begun) = open(hook.clone());
+    (site, running, begun, hook)
+}
+
+/// Whether a partition is in the open transaction.
+fn verified(site: &Site, txns: &Txns, begun: Session, partition: i32) -> Result<bool, TxnError> {
+    let ([id, ..], txns) = (ids(), txns.clone());
+    let asked = [named(7, partition)];
+    let verified = async move { txns.verify_partitions(&id, begun, &asked).await };
+    let verified = site.world.run(verified).unwrap();
+    verified.map(|verified| verified.missing.is_empty())
+}
+
+#[test]
+fn a_partition_that_is_in_the_transaction_is_verified_beside_a_write() {
+    let (site, running, begun, hook) = open_and_hung(26);
     let [id, ..] = ids();
     // It hangs in the write of the slot.
     assert_eq!(running.add_all(&id, begun, &[1]), None);
-    let verify = |partition: i32| {
-        let (txns, id) = (running.txns.clone(), id.clone());
-        let asked = [named(7, partition)];
-        let verified = async move { txns.verify_partitions(&id, begun, &asked).await };
-        let verified = site.world.run(verified).unwrap();
-        verified.map(|verified| verified.missing.is_empty())
-    };
+    let verify = |partition| verified(&site, &running.txns, begun, partition);
     assert_eq!(verify(0), Ok(true));
     let (txns, of) = (running.txns.clone(), id.clone());
     let group = async move { txns.verify_group(&of, begun, "g").await };
@@ -226,6 +236,36 @@ fn a_partition_that_is_in_the_transaction_is_verified_beside_a_write() {
     assert_eq!(verify(1), Err(TxnError::ConcurrentTransactions));
     hook.release();
     assert_eq!(verify(1), Ok(true));
+}
+
+/// The partition decides: a marker that overtakes the batch voids the guard, and one behind the
+/// batch ends it with the rest.
+#[test]
+fn beside_the_write_of_its_end_a_transaction_is_verified_and_takes_no_more() {
+    let (site, running, begun, hook) = open_and_hung(28);
+    let [id, ..] = ids();
+    assert_eq!(running.end(&id, begun, true), None);
+    let verify = |partition| verified(&site, &running.txns, begun, partition);
+    assert_eq!(verify(0), Ok(true));
+    assert_eq!(verify(1), Err(TxnError::ConcurrentTransactions));
+    let add = |class| {
+        let (txns, id, named) = (running.txns.clone(), id.clone(), [named(7, 1)]);
+        let added = async move { txns.add_partitions(&id, begun, &named, class, None).await };
+        site.world.run(added).unwrap()
+    };
+    for class in [AddClass::Implicit, AddClass::Client(3)] {
+        assert_eq!(add(class), Err(TxnError::ConcurrentTransactions));
+    }
+    hook.release();
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(
+        running.state(&id),
+        (TxnState::CompleteCommit, session(1_000, 1), 1)
+    );
+    // The session has the next epoch now.
+    assert_eq!(verify(0), Err(TxnError::InvalidProducerEpoch));
+    assert_eq!(add(AddClass::Implicit), Err(TxnError::InvalidProducerEpoch));
+    assert_eq!(add(AddClass::Client(3)), Err(TxnError::ProducerFenced));
 }
 
 #[test]
