@@ -3,7 +3,7 @@
 
 use store_adapter::conformance::full_or;
 
-use crate::process::{COMPACTED, SINGLE, TOGETHER, start};
+use crate::process::{COMPACTED, SINGLE, Store, TOGETHER, start};
 use crate::stores::{self, Layout};
 
 /// Everything that a killed process showed or acknowledged is there, trims too, of a group over
@@ -19,14 +19,10 @@ pub(crate) async fn killed_processes(layout: Layout) {
         let mut last = None;
         if round % 10 > 0 {
             assert_eq!(child.line().as_deref(), Some("ready"), "round {round}");
-            // In others it may not come to that.
-            while round % 3 == 0 {
-                let line = child.line();
-                assert!(line.is_some(), "round {round}: the child ended");
-                if line.as_deref() == Some("compacted") {
-                    compacted += 1;
-                    break;
-                }
+            if round % 3 == 0 {
+                // In others it may not come to that.
+                child.await_line("compacted");
+                compacted += 1;
             }
             for _ in 0..random.u32(1..60) {
                 last = child.line();
@@ -73,17 +69,7 @@ pub(crate) async fn killed_processes(layout: Layout) {
             together.windows(2).all(|pair| pair[0] == pair[1]),
             "{together:?}"
         );
-        // What is kept stays small, so that the rounds do.
-        for partition in SINGLE.chain(TOGETHER) {
-            if let Some(bounds) = store.bounds(stores::log(partition)) {
-                stores::add(&store, partition).await;
-                let start = (bounds.end - 20).max(bounds.start);
-                store
-                    .submit(vec![stores::trim(partition, start)])
-                    .await
-                    .unwrap();
-            }
-        }
+        trim(&store).await;
         stores::close(store).await;
     }
     println!(
@@ -91,4 +77,18 @@ pub(crate) async fn killed_processes(layout: Layout) {
         layout.name()
     );
     assert!(compacted > 10 && all_gone > 0, "{compacted}");
+}
+
+/// What is kept stays small, so that the rounds do.
+async fn trim(store: &Store) {
+    for partition in SINGLE.chain(TOGETHER) {
+        if let Some(bounds) = store.bounds(stores::log(partition)) {
+            stores::add(store, partition).await;
+            let start = (bounds.end - 20).max(bounds.start);
+            store
+                .submit(vec![stores::trim(partition, start)])
+                .await
+                .unwrap();
+        }
+    }
 }

@@ -49,6 +49,17 @@ impl Running {
         self.lines.next().and_then(Result::ok)
     }
 
+    /// Awaits that it says so.
+    pub(crate) fn await_line(&mut self, wanted: &str) {
+        loop {
+            let line = self.line();
+            assert!(line.is_some(), "the child ended without {wanted:?}");
+            if line.as_deref() == Some(wanted) {
+                return;
+            }
+        }
+    }
+
     /// Kills it; returns what it had said.
     pub(crate) fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
