@@ -75,6 +75,11 @@ say "the vectors of transactions where the first protocol is finalized"
 FENCEPOST_WIRE_TXN_VERSION=1 cargo test --locked --profile ci --workspace \
     --features store-adapter/conformance --test wire -- txn_apis:: transactions::
 
+say "what depends on the store, with layout=kv"
+FENCEPOST_WIRE_STORE='sled:?layout=kv' cargo test --locked --profile ci --workspace \
+    --features store-adapter/conformance --test wire -- \
+    compaction:: retention:: trimming:: idempotence:: kill::
+
 if [[ $mode == all ]]; then
     say "the tables of malformed input, on Apache Kafka"
     FENCEPOST_WIRE_TARGET=kafka cargo test --locked --profile ci --workspace \

@@ -1,11 +1,16 @@
 //! Compaction against a naive model: seeded histories of keys, tombstones, transactions, trims and
-//! crashes in the middle of compaction, over the real journal on a volume in memory.
+//! crashes in the middle of compaction, over the real journal on a volume in memory, and over
+//! `layout=kv` in directories.
 //!
-//! Every history is one thread and no real time, so its seed repeats it:
-//! `FENCEPOST_COMPACTION_SEED=17 cargo test -p tests --test compaction`.
+//! Every history of the journal is one thread and no real time, so its seed repeats it:
+//! `FENCEPOST_COMPACTION_SEED=17 cargo test -p tests --test compaction`. sled has threads of its
+//! own: there the seed repeats what was asked, and at which step of the volume it ended.
+//! `FENCEPOST_COMPACTION_KV=500` is how many of them there are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::future::ready;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,21 +25,26 @@ use gateway::partition::{
 };
 use parking_lot::Mutex;
 use store_adapter::batch::{Batch, BatchHeader};
+use store_adapter::conformance::gate::GateVolume;
 use store_adapter::control::EndTxnMarker;
 use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, ShardId};
 use store_adapter::journal::{
     FlushPolicy, JournalConfig, JournalCounters, JournalStore, MemoryIndex,
 };
+use store_adapter::kv::{KvConfig, KvStore};
 use store_adapter::rebuild::each;
 use store_adapter::runtime::{BoxFuture, Clock, Env, Random, Runtime};
 use store_adapter::store::{LogStore, Passed};
 use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOutcome};
-use store_adapter::volume::{Volume, VolumePath};
+use store_adapter::volume::{PosixVolume, Volume, VolumePath};
+use tempfile::TempDir;
 use tests::raw::batch::{BatchSpec, Record};
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
 const HISTORIES: u64 = 500;
+/// Those over `layout=kv`, which take real time.
+const KV_HISTORIES: u64 = 40;
 const SHARD: ShardId = ShardId(0);
 const LOG: LogId = LogId {
     topic: Uuid::from_u128(1),
@@ -58,6 +68,22 @@ impl Clock for HistoryClock {
     }
     fn sleep(&self, _duration: Duration) -> BoxFuture<'static, ()> {
         Box::pin(tokio::task::yield_now())
+    }
+}
+
+/// The time of day of the history; who sleeps does so.
+#[derive(Debug)]
+struct SleepingClock(Arc<HistoryClock>, Arc<dyn Clock>);
+
+impl Clock for SleepingClock {
+    fn wall_ms(&self) -> i64 {
+        self.0.wall_ms()
+    }
+    fn monotonic(&self) -> Duration {
+        self.1.monotonic()
+    }
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.1.sleep(duration)
     }
 }
 
@@ -131,6 +157,75 @@ impl StepHook for StopAt {
     }
 }
 
+/// Where a history lies.
+#[derive(Debug)]
+enum Disk {
+    Memory(MemoryVolume, Arc<MemoryIndex>),
+    Directory(TempDir),
+}
+
+/// How the process that a history is in ends.
+enum Stop {
+    /// At a step of the volume in memory.
+    Memory(Arc<StopAt>),
+    /// At a step of the directory, but sled's own.
+    Directory(GateVolume),
+}
+
+impl Stop {
+    /// So many steps from now, or a part of them.
+    fn arm(&self, steps: u64) {
+        match self {
+            Self::Memory(hook) => {
+                hook.left.store(steps, Ordering::SeqCst);
+                hook.armed.store(true, Ordering::SeqCst);
+            }
+            // A pass takes fewer there.
+            Self::Directory(gate) => gate.stop_at(steps / 3),
+        }
+    }
+
+    /// It goes on; whether it was armed.
+    fn disarm(&self) -> bool {
+        match self {
+            Self::Memory(hook) => hook.armed.swap(false, Ordering::SeqCst),
+            Self::Directory(gate) => {
+                let armed = !gate.has_come();
+                gate.go_on();
+                armed
+            }
+        }
+    }
+
+    async fn stopped(&self) {
+        match self {
+            Self::Memory(hook) => hook.stops.notified().await,
+            Self::Directory(gate) => gate.stopped().await,
+        }
+    }
+
+    /// Whether it came when nobody waited for it.
+    fn has_stopped(&self) -> bool {
+        match self {
+            Self::Memory(hook) => hook.stopped.load(Ordering::SeqCst),
+            Self::Directory(gate) => gate.has_stopped(),
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else if let Err(error) = fs::copy(entry.path(), target) {
+            // sled replaces its own files.
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+        }
+    }
+}
+
 /// What became of a record's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
@@ -175,9 +270,8 @@ struct Tally {
 #[derive(Debug)]
 struct History {
     rng: fastrand::Rng,
-    volume: MemoryVolume,
+    disk: Disk,
     clock: Arc<HistoryClock>,
-    index: Arc<MemoryIndex>,
     snapshots: Arc<Kept>,
     instance: u64,
     segment_bytes: u64,
@@ -202,6 +296,18 @@ enum End {
 /// Says which history it was.
 struct Announced(u64);
 
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, one: Self) {
+        self.passes += one.passes;
+        self.crashes += one.crashes;
+        self.records_gone += one.records_gone;
+        self.tombstones_gone += one.tombstones_gone;
+        self.aborted_gone += one.aborted_gone;
+        self.markers_gone += one.markers_gone;
+        self.duplicates += one.duplicates;
+    }
+}
+
 impl Drop for Announced {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -210,43 +316,56 @@ impl Drop for Announced {
     }
 }
 
-#[test]
-fn the_compacted_log_is_what_a_naive_model_says() {
+/// All histories, each on a disk of its own, and what was looked for in them; `None` where only one
+/// was asked for.
+fn play(count: u64, disk: impl Fn() -> Disk) -> Option<Tally> {
     let only = std::env::var("FENCEPOST_COMPACTION_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
-    let seeds = only.map_or(0..HISTORIES, |seed| seed..seed + 1);
+    let seeds = only.map_or(0..count, |seed| seed..seed + 1);
     let mut all = Tally::default();
     for seed in seeds {
         let announced = Announced(seed);
-        let one = run(seed);
-        all.passes += one.passes;
-        all.crashes += one.crashes;
-        all.records_gone += one.records_gone;
-        all.tombstones_gone += one.tombstones_gone;
-        all.aborted_gone += one.aborted_gone;
-        all.markers_gone += one.markers_gone;
-        all.duplicates += one.duplicates;
+        all += run(seed, disk());
         drop(announced);
     }
     println!("{all:?}");
-    if only.is_none() {
-        // Each of them was really looked at.
-        assert!(
-            all.passes > HISTORIES && all.crashes > HISTORIES / 2,
-            "{all:?}"
-        );
-        assert!(all.records_gone > 10 * HISTORIES, "{all:?}");
-        let rare = [
-            all.tombstones_gone,
-            all.aborted_gone,
-            all.markers_gone,
-            all.duplicates,
-        ];
-        assert!(
-            rare.into_iter().all(|count| count > HISTORIES / 10),
-            "{all:?}"
-        );
-    }
+    only.is_none().then_some(all)
+}
+
+#[test]
+fn the_compacted_log_is_what_a_naive_model_says() {
+    let disk = || Disk::Memory(MemoryVolume::new(), Arc::default());
+    let Some(all) = play(HISTORIES, disk) else {
+        return;
+    };
+    // Each of them was really looked at.
+    assert!(
+        all.passes > HISTORIES && all.crashes > HISTORIES / 2,
+        "{all:?}"
+    );
+    assert!(all.records_gone > 10 * HISTORIES, "{all:?}");
+    let rare = [
+        all.tombstones_gone,
+        all.aborted_gone,
+        all.markers_gone,
+        all.duplicates,
+    ];
+    assert!(
+        rare.into_iter().all(|count| count > HISTORIES / 10),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn with_layout_kv_the_compacted_log_is_what_a_naive_model_says() {
+    let count = std::env::var("FENCEPOST_COMPACTION_KV").ok();
+    let count = count.map_or(KV_HISTORIES, |count| count.parse().unwrap());
+    let disk = || Disk::Directory(tempfile::tempdir().unwrap());
+    let Some(all) = play(count, disk) else {
+        return;
+    };
+    assert!(all.passes > count && all.crashes > count / 4, "{all:?}");
+    assert!(all.records_gone > 10 * count, "{all:?}");
 }
 
 /// What comes due together is written anew once, however many partitions share the files.
@@ -282,7 +401,11 @@ async fn together(handle: &tokio::runtime::Handle) {
     for partition in 0..4 {
         let log = LogId { partition, ..LOG };
         store.create(log, "t", SHARD).await.unwrap();
-        let deps = deps(&env, Arc::clone(&store), Arc::default());
+        let deps = deps(
+            &env,
+            Arc::clone(&store) as Arc<dyn LogStore>,
+            Arc::default(),
+        );
         let led = Partition::open(log, "t".into(), LeaderEpoch(1), i64::MAX, deps).await;
         leds.push(led.unwrap());
     }
@@ -343,7 +466,7 @@ async fn together(handle: &tokio::runtime::Handle) {
     }
 }
 
-fn deps(env: &Env, store: Arc<JournalStore>, snapshots: Arc<Kept>) -> PartitionDeps {
+fn deps(env: &Env, store: Arc<dyn LogStore>, snapshots: Arc<Kept>) -> PartitionDeps {
     PartitionDeps {
         lane: Lane::start(env, "lane").0,
         env: env.clone(),
@@ -357,12 +480,11 @@ fn deps(env: &Env, store: Arc<JournalStore>, snapshots: Arc<Kept>) -> PartitionD
     }
 }
 
-fn run(seed: u64) -> Tally {
+fn run(seed: u64, disk: Disk) -> Tally {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut history = History {
-        volume: MemoryVolume::new(),
+        disk,
         clock: Arc::new(HistoryClock(AtomicI64::new(1_000_000))),
-        index: Arc::default(),
         snapshots: Arc::default(),
         instance: 1,
         segment_bytes: rng.u64(2_000..12_000),
@@ -383,6 +505,7 @@ fn run(seed: u64) -> Tally {
     };
     loop {
         let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
             .build()
             .unwrap();
         let end = runtime.block_on(history.session(runtime.handle()));
@@ -399,41 +522,85 @@ impl History {
     fn crashed(&mut self) {
         self.tally.crashes += 1;
         self.instance += 1;
+        let Disk::Memory(volume, index) = &mut self.disk else {
+            return;
+        };
         // What was acknowledged under flush.policy=os outlives no power cut.
         if self.flush == FlushPolicy::Fsync && self.rng.bool() {
-            self.volume.power_cut(self.rng.u64(..));
+            volume.power_cut(self.rng.u64(..));
         }
         if self.rng.bool() {
-            self.index = Arc::default();
+            *index = Arc::default();
         }
     }
 
-    async fn session(&mut self, handle: &tokio::runtime::Handle) -> End {
-        let env = Env {
+    /// A process: its surroundings, its store, and how it ends.
+    fn process(&mut self, handle: &tokio::runtime::Handle) -> (Env, Arc<dyn LogStore>, Stop) {
+        let mut env = Env {
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             runtime: Arc::new(OneThread(handle.clone())),
             random: Arc::new(Seeded(Mutex::new(self.rng.fork()))),
         };
-        let hook = Arc::new(StopAt {
-            behind: self.rng.bool(),
-            ..StopAt::default()
-        });
-        let mount = self
-            .volume
-            .mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
-        let config = JournalConfig {
-            segment_bytes: self.segment_bytes,
-            flush: self.flush,
-            ..JournalConfig::default()
+        let behind = self.rng.bool();
+        match &self.disk {
+            Disk::Memory(volume, index) => {
+                let hook = Arc::new(StopAt {
+                    behind,
+                    ..StopAt::default()
+                });
+                let mount = volume.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
+                let config = JournalConfig {
+                    segment_bytes: self.segment_bytes,
+                    flush: self.flush,
+                    ..JournalConfig::default()
+                };
+                let (on, index) = (Arc::new(mount), Arc::clone(index));
+                let store = JournalStore::new(env.clone(), on, index, config);
+                (env, Arc::new(store), Stop::Memory(hook))
+            }
+            Disk::Directory(dir) => {
+                let real = Env::real();
+                env.clock = Arc::new(SleepingClock(Arc::clone(&self.clock), real.clock));
+                env.runtime = real.runtime;
+                let volume = Arc::new(PosixVolume::open(dir.path()).unwrap());
+                let gate = GateVolume::new(volume, Arc::default());
+                let config = KvConfig {
+                    flush: self.flush,
+                    ..KvConfig::default()
+                };
+                let on = Arc::new(gate.clone());
+                let store = KvStore::new(env.clone(), on, dir.path(), config);
+                (env, Arc::new(store), Stop::Directory(gate))
+            }
+        }
+    }
+
+    async fn session(&mut self, handle: &tokio::runtime::Handle) -> End {
+        let (env, store, stop) = self.process(handle);
+        let end = self.lives(&env, Arc::clone(&store), &stop).await;
+        let Stop::Directory(gate) = &stop else {
+            return end;
         };
-        let index = Arc::clone(&self.index);
-        let store = Arc::new(JournalStore::new(
-            env.clone(),
-            Arc::new(mount),
-            index,
-            config,
-        ));
-        let led = self.lead(&env, store).await;
+        let Disk::Directory(dir) = &mut self.disk else {
+            return end;
+        };
+        // What a process leaves that is killed there; then its threads may end too.
+        let left = tempfile::tempdir().unwrap();
+        if matches!(end, End::Crashed) {
+            copy(dir.path(), left.path());
+            gate.end();
+        }
+        let closed = store.close().await;
+        match end {
+            End::Crashed => *dir = left,
+            End::Done => closed.unwrap(),
+        }
+        end
+    }
+
+    /// Works on what is there, until the process ends.
+    async fn lives(&mut self, env: &Env, store: Arc<dyn LogStore>, stop: &Stop) -> End {
+        let led = self.lead(env, store).await;
         self.check(&led, None).await;
         let mut left = self.rng.u32(10..60);
         // A history ends without a crash, and sooner or later it does end.
@@ -451,20 +618,19 @@ impl History {
                 }
                 _ => {
                     if crashes && self.rng.bool() {
-                        hook.left.store(self.rng.u64(..30), Ordering::SeqCst);
-                        hook.armed.store(true, Ordering::SeqCst);
+                        stop.arm(self.rng.u64(..30));
                     }
                     tokio::select! {
                         biased;
-                        () = hook.stops.notified() => return End::Crashed,
+                        () = stop.stopped() => return End::Crashed,
                         () = self.pass(&led) => {}
                     }
-                    if hook.armed.swap(false, Ordering::SeqCst) {
+                    if stop.disarm() {
                         crashes &= left > 0;
                     }
                 }
             }
-            if hook.stopped.load(Ordering::SeqCst) {
+            if stop.has_stopped() {
                 // It came behind the pass, when nobody waited for it.
                 return End::Crashed;
             }
@@ -473,7 +639,7 @@ impl History {
         End::Done
     }
 
-    async fn lead(&mut self, env: &Env, store: Arc<JournalStore>) -> Arc<Partition> {
+    async fn lead(&mut self, env: &Env, store: Arc<dyn LogStore>) -> Arc<Partition> {
         let owner = OwnerEpoch {
             assignment: 1,
             instance: self.instance,

@@ -217,32 +217,16 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use store_adapter::batch::BatchHeader;
-    use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence};
+    use store_adapter::ids::OwnerEpoch;
     use store_adapter::memory::MemoryStore;
     use store_adapter::store::LogStore;
     use tokio::sync::Semaphore;
 
-    use super::super::testing::{LOG, SHARD, lead};
+    use super::super::testing::{LOG, SHARD, header, lead};
     use super::*;
 
     fn batch(sequence: i32) -> Batch {
-        let header = BatchHeader {
-            base_offset: 0,
-            batch_length: 0,
-            leader_epoch: 0,
-            magic: 2,
-            crc: 0,
-            attributes: 0,
-            last_offset_delta: 0,
-            base_timestamp: 0,
-            max_timestamp: 0,
-            producer_id: ProducerId(7),
-            producer_epoch: ProducerEpoch(0),
-            base_sequence: Sequence(sequence),
-            records_count: 1,
-        };
-        Batch::assemble(header, &[12, 0, 0, 0, 1, 0, 0])
+        Batch::assemble(header(0, (7, 0, sequence)), &[12, 0, 0, 0, 1, 0, 0])
     }
 
     fn instance(instance: u64) -> OwnerEpoch {

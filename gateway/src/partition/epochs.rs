@@ -132,29 +132,19 @@ mod tests {
     use std::sync::Arc;
 
     use store_adapter::batch::Batch;
-    use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence};
+    use store_adapter::ids::OwnerEpoch;
     use store_adapter::memory::MemoryStore;
     use store_adapter::store::LogStore;
 
-    use super::super::testing::{LOG, SHARD, lead};
+    use super::super::testing::{LOG, NOBODY, SHARD, header, lead};
     use super::*;
     use crate::admitted::Admitted;
 
     async fn append(partition: &Arc<Partition>, batches: usize) {
         let header = BatchHeader {
-            base_offset: 0,
-            batch_length: 0,
-            leader_epoch: 0,
-            magic: 2,
-            crc: 0,
-            attributes: 0,
             last_offset_delta: 1,
-            base_timestamp: 0,
-            max_timestamp: 0,
-            producer_id: ProducerId(-1),
-            producer_epoch: ProducerEpoch(-1),
-            base_sequence: Sequence(-1),
             records_count: 2,
+            ..header(0, NOBODY)
         };
         let batch = Batch::assemble(header, &[12, 0, 0, 0, 1, 0, 0, 12, 0, 0, 2, 1, 0, 0]);
         for _ in 0..batches {

@@ -58,30 +58,14 @@ fn wants_room(error: &ValidateError) -> bool {
 mod tests {
     use bytes::Bytes;
     use futures_util::FutureExt;
-    use store_adapter::batch::{Batch, BatchHeader};
-    use store_adapter::ids::{ProducerEpoch, ProducerId, Sequence};
+    use store_adapter::batch::Batch;
     use store_adapter::memory::MemoryStore;
 
-    use super::super::testing::lead_keeping;
+    use super::super::testing::{NOBODY, header, lead_keeping};
     use super::*;
 
     /// A batch whose records, of which none decodes, unpack to so many times 64 bytes and one more.
     fn packed(times: usize) -> Single {
-        let header = BatchHeader {
-            base_offset: 0,
-            batch_length: 0,
-            leader_epoch: 0,
-            magic: 2,
-            crc: 0,
-            attributes: 2,
-            last_offset_delta: 0,
-            base_timestamp: 0,
-            max_timestamp: 0,
-            producer_id: ProducerId(-1),
-            producer_epoch: ProducerEpoch(-1),
-            base_sequence: Sequence(-1),
-            records_count: 1,
-        };
         // Snappy: the length, a byte as it is, and 64 times the byte before, again and again.
         let mut records = Vec::new();
         let mut len = times * 64 + 1;
@@ -91,7 +75,7 @@ mod tests {
         }
         records.extend([u8::try_from(len).unwrap(), 0, 0]);
         records.extend([63 << 2 | 2, 1, 0].repeat(times));
-        let bytes: Bytes = Batch::assemble(header, &records).bytes().clone();
+        let bytes: Bytes = Batch::assemble(header(2, NOBODY), &records).bytes().clone();
         validate::single_batch(Some(&bytes), 11).unwrap()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex as SyncMutex;
 use store_adapter::batch::{Batch, BatchHeader};
-use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardId};
+use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, ShardId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::Env;
 use store_adapter::store::{
@@ -15,7 +15,7 @@ use store_adapter::store::{
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::testing::{LOG, SHARD, lead_on};
+use super::testing::{LOG, NOBODY, SHARD, header, lead_on};
 use super::*;
 use crate::admitted::Admitted;
 
@@ -205,19 +205,12 @@ async fn lead(store: &Arc<HeldStore>, epoch: u32) -> Arc<Partition> {
 /// Appends one record, of a transaction of producer 7 or of none.
 async fn append(led: &Arc<Partition>, transactional: Option<i32>, timestamp: i64) {
     let header = BatchHeader {
-        base_offset: 0,
-        batch_length: 0,
-        leader_epoch: 0,
-        magic: 2,
-        crc: 0,
-        attributes: if transactional.is_some() { 0x10 } else { 0 },
-        last_offset_delta: 0,
         base_timestamp: timestamp,
         max_timestamp: timestamp,
-        producer_id: ProducerId(if transactional.is_some() { 7 } else { -1 }),
-        producer_epoch: ProducerEpoch(if transactional.is_some() { 0 } else { -1 }),
-        base_sequence: Sequence(transactional.unwrap_or(-1)),
-        records_count: 1,
+        ..match transactional {
+            Some(sequence) => header(0x10, (7, 0, sequence)),
+            None => header(0, NOBODY),
+        }
     };
     let batch = Batch::assemble(header, &[12, 0, 0, 0, 1, 0, 0]);
     let ticket = led.append_opening(&batch, Opening::Unverified, Admitted::default());

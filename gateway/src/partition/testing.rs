@@ -6,7 +6,10 @@ use std::sync::Arc;
 use coordinator::service::fences::FenceTable;
 use coordinator::volume::format::Restored;
 use parking_lot::Mutex;
-use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
+use store_adapter::batch::BatchHeader;
+use store_adapter::ids::{
+    LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardId,
+};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::{BoxFuture, Env, Runtime};
 use store_adapter::store::LogStore;
@@ -20,6 +23,28 @@ pub(super) const LOG: LogId = LogId {
     topic: Uuid::from_u128(1),
     partition: 0,
 };
+
+/// Id, epoch and first sequence of no producer.
+pub(super) const NOBODY: (i64, i16, i32) = (-1, -1, -1);
+
+/// The header of a batch of one record without a time.
+pub(super) fn header(attributes: i16, (id, epoch, sequence): (i64, i16, i32)) -> BatchHeader {
+    BatchHeader {
+        base_offset: 0,
+        batch_length: 0,
+        leader_epoch: 0,
+        magic: 2,
+        crc: 0,
+        attributes,
+        last_offset_delta: 0,
+        base_timestamp: 0,
+        max_timestamp: 0,
+        producer_id: ProducerId(id),
+        producer_epoch: ProducerEpoch(epoch),
+        base_sequence: Sequence(sequence),
+        records_count: 1,
+    }
+}
 
 /// Keeps no snapshots: opening replays the whole log.
 #[derive(Debug)]

@@ -6,12 +6,12 @@ use std::time::Duration;
 use coordinator::machine::txn::Fence;
 use store_adapter::batch::{Batch, BatchHeader};
 use store_adapter::control::EndTxnMarker;
-use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId, Sequence};
+use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId};
 use store_adapter::memory::MemoryStore;
 use store_adapter::runtime::{BoxFuture, Clock, Env};
 use store_adapter::store::{LogStore, Passed};
 
-use super::testing::{LOG, SHARD, lead, lead_fenced, lead_on};
+use super::testing::{LOG, SHARD, header, lead, lead_fenced, lead_on};
 use super::*;
 use crate::admitted::Admitted;
 
@@ -26,30 +26,15 @@ async fn store() -> Arc<MemoryStore> {
     store
 }
 
-fn header(pid: i64, epoch: i16, sequence: i32, attributes: i16) -> BatchHeader {
-    BatchHeader {
-        base_offset: 0,
-        batch_length: 0,
-        leader_epoch: 0,
-        magic: 2,
-        crc: 0,
-        attributes,
-        last_offset_delta: 0,
-        base_timestamp: 0,
-        max_timestamp: 0,
-        producer_id: ProducerId(pid),
-        producer_epoch: ProducerEpoch(epoch),
-        base_sequence: Sequence(sequence),
-        records_count: 1,
-    }
-}
-
 fn txn_batch(pid: i64, epoch: i16, sequence: i32) -> Batch {
-    Batch::assemble(header(pid, epoch, sequence, 0x10), &[12, 0, 0, 0, 1, 0, 0])
+    Batch::assemble(
+        header(0x10, (pid, epoch, sequence)),
+        &[12, 0, 0, 0, 1, 0, 0],
+    )
 }
 
 fn batch(pid: i64, epoch: i16, sequence: i32) -> Batch {
-    Batch::assemble(header(pid, epoch, sequence, 0), &[12, 0, 0, 0, 1, 0, 0])
+    Batch::assemble(header(0, (pid, epoch, sequence)), &[12, 0, 0, 0, 1, 0, 0])
 }
 
 fn put(led: &Arc<Partition>, batch: &Batch) -> Ticket {

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::runtime::BoxFuture;
+use crate::volume::memory::StepFault;
 use crate::volume::{
     DirEntry, FileRange, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath,
 };
@@ -26,6 +28,27 @@ struct Gate {
     fail_syncs: AtomicBool,
     full: AtomicBool,
     after_sync: Mutex<Option<BoxFuture<'static, ()>>>,
+    told: Mutex<Option<Told>>,
+    /// The step that was to stop has come.
+    stopped: CancellationToken,
+    /// What waits there, and all that comes, fails.
+    ended: CancellationToken,
+}
+
+/// A step that is not to go well.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// Steps before it.
+    left: u64,
+    what: Outcome,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Outcome {
+    /// It fails, undone or, `behind`, done all the same.
+    Fail { fault: StepFault, behind: bool },
+    /// It waits for the end, and so do all that come behind it.
+    Stop,
 }
 
 impl std::fmt::Debug for Gate {
@@ -39,8 +62,41 @@ impl Gate {
         if self.shut.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
-        step.await
+        let told = self.told();
+        if self.stopped.is_cancelled() {
+            self.ended.cancelled().await;
+            return Err(failed(StepFault::Io));
+        }
+        match told {
+            Some(Outcome::Fail { fault, behind }) => {
+                if behind {
+                    step.await?;
+                }
+                Err(failed(fault))
+            }
+            _ => step.await,
+        }
     }
+
+    /// Counts a step, and says what becomes of it, if it is the one.
+    fn told(&self) -> Option<Outcome> {
+        let mut waiting = self.told.lock();
+        let told = waiting.as_mut()?;
+        if told.left > 0 {
+            told.left -= 1;
+            return None;
+        }
+        let what = told.what;
+        *waiting = None;
+        if matches!(what, Outcome::Stop) {
+            self.stopped.cancel();
+        }
+        Some(what)
+    }
+}
+
+fn failed(fault: StepFault) -> VolumeError {
+    fault.error(&VolumePath::root().join("told-to-fail"))
 }
 
 impl GateVolume {
@@ -69,6 +125,43 @@ impl GateVolume {
     /// What is done once, between the next sync of a file that batches are in and its answer.
     pub fn after_sync(&self, work: BoxFuture<'static, ()>) {
         *self.gate.after_sync.lock() = Some(work);
+    }
+
+    /// Behind so many steps one fails, undone or, `behind`, done all the same.
+    pub fn fail_at(&self, left: u64, fault: StepFault, behind: bool) {
+        let what = Outcome::Fail { fault, behind };
+        *self.gate.told.lock() = Some(Told { left, what });
+    }
+
+    /// Behind so many steps nothing is done any more: what is there is what a killed process left.
+    pub fn stop_at(&self, left: u64) {
+        let what = Outcome::Stop;
+        *self.gate.told.lock() = Some(Told { left, what });
+    }
+
+    /// Forgets what it was told, if that has not come.
+    pub fn go_on(&self) {
+        *self.gate.told.lock() = None;
+    }
+
+    /// Whether what it was told has come, or it was told nothing.
+    pub fn has_come(&self) -> bool {
+        self.gate.told.lock().is_none()
+    }
+
+    /// Whether the step has come that stops everything.
+    pub fn has_stopped(&self) -> bool {
+        self.gate.stopped.is_cancelled()
+    }
+
+    /// Completes when the step has come that stops everything.
+    pub async fn stopped(&self) {
+        self.gate.stopped.cancelled().await;
+    }
+
+    /// Lets what was stopped end, by a failure.
+    pub fn end(&self) {
+        self.gate.ended.cancel();
     }
 
     /// Shuts it: the broker is dead.

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,9 +43,9 @@ pub(super) struct Request<'a> {
     pub(super) config: &'a KvConfig,
     pub(super) shard: ShardId,
     pub(super) owner: OwnerEpoch,
-    /// Whether this process failed to sync the database: what the page cache has is not what the
-    /// disk has.
-    pub(super) unsynced: bool,
+    /// Whether this process failed to sync the database, now or before: what the page cache has is
+    /// not what the disk has.
+    pub(super) unsynced: &'a AtomicBool,
 }
 
 /// An open shard.
@@ -94,13 +95,13 @@ pub(super) async fn open(request: &Request<'_>) -> Result<Opened, StoreError> {
         // Without a database no round may be missing.
         rounds.check(shard, 0)?;
     } else {
-        if request.unsynced {
+        if request.unsynced.load(Ordering::SeqCst) {
             rewrite(volume, shard).await.map_err(io)?;
         }
-        sync(volume, shard).await.map_err(io)?;
+        sync_or_note(request).await?;
     }
     let db = lock_and_open(request).await?;
-    sync(volume, shard).await.map_err(io)?;
+    sync_or_note(request).await?;
     let found = look(&db)?;
     rounds.check(shard, found.round)?;
     if config.flush == FlushPolicy::Fsync {
@@ -158,6 +159,13 @@ pub(super) async fn exists(
 ) -> Result<bool, VolumeError> {
     let names = volume.list(dir).await?;
     Ok(names.iter().any(|entry| entry.name == name))
+}
+
+/// As [`sync`]; notes a failure.
+async fn sync_or_note(request: &Request<'_>) -> Result<(), StoreError> {
+    let synced = sync(request.owned.volume(), request.shard).await;
+    request.unsynced.fetch_or(synced.is_err(), Ordering::SeqCst);
+    synced.map_err(|error| volume_error(&error))
 }
 
 /// Makes durable what lies in the database's directory.

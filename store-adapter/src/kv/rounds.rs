@@ -98,12 +98,17 @@ impl Rounds {
         if round <= self.acknowledged {
             return Ok(());
         }
-        self.count(round).await
+        self.write(round).await
     }
 
     /// Counts `round`, the last one of the database, also where the file seems to count it: what
-    /// a failed sync did not write, the page cache holds as clean.
+    /// a failed sync did not write, the page cache holds as clean. So does the head.
     pub(super) async fn count(&mut self, round: u64) -> Result<(), VolumeError> {
+        self.file.write_at(0, &[head().freeze()]).await?;
+        self.write(round).await
+    }
+
+    async fn write(&mut self, round: u64) -> Result<(), VolumeError> {
         let slot = slot_of(round);
         let offset = (SECTOR * (1 + slot)) as u64;
         let bytes = encode(slot, round);
@@ -319,32 +324,102 @@ mod tests {
         }
     }
 
+    /// A volume with the shard's directory, and what lets its syncs fail.
+    async fn failing() -> (MemoryVolume, Arc<FailSync>, Arc<dyn Volume>) {
+        let memory = MemoryVolume::new();
+        let hook = Arc::new(FailSync(AtomicBool::new(false)));
+        let mount = memory.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
+        let volume: Arc<dyn Volume> = Arc::new(mount);
+        volume.create_dir_all(&kv_dir(ShardId(0))).await.unwrap();
+        for dir in ["", "__store", "__store/shard-0"] {
+            let names = dir.split('/').filter(|name| !name.is_empty());
+            let dir = names.fold(VolumePath::root(), |dir, name| dir.join(name));
+            volume.sync_dir(&dir).await.unwrap();
+        }
+        (memory, hook, volume)
+    }
+
+    /// Whatever a power cut leaves, round 1 is counted.
+    async fn outlives_power_cuts(memory: &MemoryVolume, hook: &Arc<FailSync>) {
+        for seed in 0..8 {
+            memory.power_cut(seed);
+            let hook = Arc::clone(hook) as Arc<dyn StepHook>;
+            let volume: Arc<dyn Volume> = Arc::new(memory.mount(hook, None));
+            let again = Rounds::open(&volume, ShardId(0), false).await.unwrap();
+            assert_eq!(again.acknowledged, 1, "{seed}");
+        }
+    }
+
     #[test]
     fn a_round_whose_sync_failed_is_written_again_by_the_next_opening() {
         block_on(async {
-            let memory = MemoryVolume::new();
-            let hook = Arc::new(FailSync(AtomicBool::new(false)));
-            let mount = memory.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
-            let volume: Arc<dyn Volume> = Arc::new(mount);
+            let (memory, hook, volume) = failing().await;
             let shard = ShardId(0);
-            volume.create_dir_all(&kv_dir(shard)).await.unwrap();
-            for dir in ["", "__store", "__store/shard-0"] {
-                let names = dir.split('/').filter(|name| !name.is_empty());
-                let dir = names.fold(VolumePath::root(), |dir, name| dir.join(name));
-                volume.sync_dir(&dir).await.unwrap();
-            }
             let mut rounds = Rounds::open(&volume, shard, true).await.unwrap();
             hook.0.store(true, Ordering::SeqCst);
             assert!(rounds.acknowledge(1).await.is_err());
             let mut rounds = Rounds::open(&volume, shard, false).await.unwrap();
             assert_eq!(rounds.acknowledged, 1);
             rounds.count(1).await.unwrap();
-            for seed in 0..8 {
-                memory.power_cut(seed);
-                let hook = Arc::clone(&hook) as Arc<dyn StepHook>;
-                let volume: Arc<dyn Volume> = Arc::new(memory.mount(hook, None));
-                let again = Rounds::open(&volume, shard, false).await.unwrap();
-                assert_eq!(again.acknowledged, 1, "{seed}");
+            outlives_power_cuts(&memory, &hook).await;
+        });
+    }
+
+    #[test]
+    fn a_head_whose_sync_failed_is_written_again_by_the_next_opening() {
+        block_on(async {
+            let (memory, hook, volume) = failing().await;
+            let shard = ShardId(0);
+            hook.0.store(true, Ordering::SeqCst);
+            assert!(Rounds::open(&volume, shard, true).await.is_err());
+            let mut rounds = Rounds::open(&volume, shard, true).await.unwrap();
+            volume.sync_dir(&kv_dir(shard)).await.unwrap();
+            rounds.count(1).await.unwrap();
+            outlives_power_cuts(&memory, &hook).await;
+        });
+    }
+
+    /// What the file of a shard is in which rounds 4 and 5 were acknowledged.
+    async fn counted(volume: &Arc<dyn Volume>) -> Bytes {
+        let shard = ShardId(0);
+        volume.create_dir_all(&kv_dir(shard)).await.unwrap();
+        let mut rounds = Rounds::open(volume, shard, true).await.unwrap();
+        for round in 4..=5 {
+            rounds.acknowledge(round).await.unwrap();
+        }
+        volume.read(&rounds_path(shard), 1 << 20).await.unwrap()
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_refused_or_forgets_one_round_at_most() {
+        block_on(async {
+            let shard = ShardId(0);
+            let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new());
+            let written = counted(&volume).await;
+            assert_eq!((written.len(), decode(&written)), (FILE_LEN, Some(5)));
+            for bit in 0..FILE_LEN * 8 {
+                let mut bytes = written.to_vec();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                // In the head it is refused as damaged, never as of a newer version.
+                let expected = match (bit / 8 / SECTOR, bit / 8 % SECTOR) {
+                    (0, 0..12) => None,
+                    (2, 0..12) => Some(4),
+                    _ => Some(5),
+                };
+                assert_eq!(decode(&bytes), expected, "bit {bit}");
+                let found = version(&bytes);
+                assert!(found.is_none_or(|found| found == FORMAT_VERSION), "{bit}");
+            }
+            let path = rounds_path(shard);
+            for len in 0..FILE_LEN {
+                volume.remove(&path).await.unwrap();
+                let file = volume.create_new(&path).await.unwrap();
+                file.write_at(0, &[written.slice(..len)]).await.unwrap();
+                let cut = Rounds::open(&volume, shard, false).await;
+                assert!(
+                    matches!(cut, Err(StoreError::Corrupt { .. })),
+                    "{len} bytes"
+                );
             }
         });
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -251,6 +251,7 @@ impl Opening {
     /// Opens the shard, says how that went, and writes it until it is closed.
     async fn run(self, opened: Reply<ShardInfo>) {
         let id = self.shard.id;
+        let unsynced = AtomicBool::new(self.unsynced.lock().contains(&id));
         let request = Request {
             env: &self.env,
             owned: &self.owned,
@@ -258,11 +259,14 @@ impl Opening {
             config: &self.config,
             shard: id,
             owner: self.owner,
-            unsynced: self.unsynced.lock().contains(&id),
+            unsynced: &unsynced,
         };
         let found = match recovery::open(&request).await {
             Ok(found) => found,
             Err(error) => {
+                if unsynced.load(Ordering::SeqCst) {
+                    self.unsynced.lock().insert(id);
+                }
                 self.shard.queue.close(&error);
                 answer(opened, Err(error));
                 return;

@@ -27,3 +27,5 @@ pub(crate) static STOPS: Count = Count::new();
 pub(crate) static KILLS: Count = Count::new();
 /// Bits that were flipped, and files that were cut, one at a time.
 pub(crate) static FLIPS: Count = Count::new();
+/// Steps of a volume that failed, one at a time.
+pub(crate) static FAULTS: Count = Count::new();

@@ -1,6 +1,8 @@
 //! Points 17 and 31, of kv: syncs that fail, a disk that is full, a take-over between the sync and
 //! the answer. The journal's are in `tests/recovery`.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -64,6 +66,23 @@ pub(crate) async fn failing_syncs_and_a_full_disk(layout: Layout) {
     let bounds = stores::check(&store, 0).await.unwrap();
     assert_eq!((bounds.start, bounds.end), (3, end + 1));
     stores::close(store).await;
+    // A process that could not sync what it found does not believe what the page cache has.
+    let gate = GateVolume::new(
+        Arc::new(PosixVolume::open(dir.path()).unwrap()),
+        Arc::default(),
+    );
+    let store = stores::store_on(layout, Arc::new(gate.clone()), dir.path(), &Arc::default());
+    gate.fail_syncs(true);
+    let failed = stores::try_open(&store, 3).await;
+    assert!(matches!(failed, Err(StoreError::Offline(_))), "{failed:?}");
+    gate.fail_syncs(false);
+    let database = dir.path().join("__store/shard-0/kv/sled/db");
+    let inode = || fs::metadata(&database).unwrap().ino();
+    let before = inode();
+    stores::try_open(&store, 4).await.unwrap();
+    assert_ne!(inode(), before, "the database was not written anew");
+    assert_eq!(stores::check(&store, 0).await.unwrap(), bounds);
+    stores::close(store).await;
 }
 
 #[derive(Debug)]
@@ -108,7 +127,7 @@ pub(crate) async fn fenced_between_sync_and_answer(layout: Layout) {
     if layout == Layout::Journal {
         // Another machine's index.
         let index = dir.path().join("index");
-        std::fs::rename(index, dir.path().join("elsewhere")).unwrap();
+        fs::rename(index, dir.path().join("elsewhere")).unwrap();
     }
     let next = stores::open(layout, dir.path(), 8).await;
     let mut ends = Vec::new();

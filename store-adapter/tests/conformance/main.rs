@@ -17,6 +17,7 @@
 mod adapters;
 mod counts;
 mod damage;
+mod failing;
 mod faults;
 mod kills;
 mod opening;
@@ -82,6 +83,7 @@ fn of_layouts() -> Vec<(u8, &'static str, &'static [Layout], OfLayout)> {
         12 kills::killed_processes BOTH,
         14 damage::cuts_and_losses KV,
         15 damage::flips KV,
+        17 failing::every_step_fails_once BOTH,
         17 faults::failing_syncs_and_a_full_disk KV,
         19 space::space BOTH,
         25 opening::a_thousand_logs BOTH,
@@ -196,13 +198,14 @@ fn main() -> ExitCode {
     }
     println!(
         "{ran} tests in {:.1} s{}: {} processes killed, {} brokers stopped, {} power cuts of \
-         volumes in memory, {} flips and truncations",
+         volumes in memory, {} flips and truncations, {} failed steps",
         began.elapsed().as_secs_f64(),
         if full() { " at full size" } else { "" },
         counts::KILLS.get(),
         counts::STOPS.get(),
         counts::CUTS.get(),
         counts::FLIPS.get(),
+        counts::FAULTS.get(),
     );
     let failed = outcomes
         .values()

@@ -15,6 +15,8 @@ use crate::stores::{self, Layout};
 
 /// What a child is told, as `<work> <layout> <directory> <number>`.
 const VARIABLE: &str = "FENCEPOST_CONFORMANCE_CHILD";
+/// The log that is compacted, one of those that are written one by one.
+pub(crate) const COMPACTED: u32 = 0;
 /// Logs that are written one by one, and those that groups write together.
 pub(crate) const SINGLE: std::ops::Range<u32> = 0..3;
 pub(crate) const TOGETHER: std::ops::Range<u32> = 3..6;
@@ -45,6 +47,17 @@ impl Running {
     /// The next line that it says; `None` at its end.
     pub(crate) fn line(&mut self) -> Option<String> {
         self.lines.next().and_then(Result::ok)
+    }
+
+    /// Awaits that it says so.
+    pub(crate) fn await_line(&mut self, wanted: &str) {
+        loop {
+            let line = self.line();
+            assert!(line.is_some(), "the child ended without {wanted:?}");
+            if line.as_deref() == Some(wanted) {
+                return;
+            }
+        }
     }
 
     /// Kills it; returns what it had said.
@@ -107,7 +120,7 @@ fn say(line: &str) {
     out.flush().unwrap();
 }
 
-/// Appends, to one log or to three together, and trims, until it is killed; says what is
+/// Appends, to one log or to three together, trims and compacts, until it is killed; says what is
 /// acknowledged.
 async fn write(layout: Layout, dir: &Path, instance: u64) {
     let store = stores::open(layout, dir, instance).await;
@@ -118,11 +131,23 @@ async fn write(layout: Layout, dir: &Path, instance: u64) {
     let bounds = |partition| store.bounds(stores::log(partition)).unwrap();
     let mut ends: Vec<i64> = SINGLE.chain(TOGETHER).map(|log| bounds(log).end).collect();
     let mut waiting: std::collections::VecDeque<Commit> = std::collections::VecDeque::new();
+    let mut compacting = tokio::spawn(async {});
     say("ready");
     loop {
+        if compacting.is_finished() && random.u8(..8) == 0 {
+            let (store, end) = (Arc::clone(&store), bounds(COMPACTED).end);
+            compacting = tokio::spawn(async move {
+                // One that fails, and how far one came, is looked at when this process is gone.
+                let done = store.rewrite(stores::thirds(COMPACTED, end - 1)).await;
+                if done.is_ok_and(|done| done.bytes_after < done.bytes_before) {
+                    say("compacted");
+                }
+            });
+        }
         let ops: Vec<Op> = match random.u32(0..10) {
             0 => {
-                let partition = random.u32(SINGLE);
+                // What compaction leaves stays, to be looked at.
+                let partition = random.u32(COMPACTED + 1..SINGLE.end);
                 let end = bounds(partition).end;
                 vec![stores::trim(partition, (end - 20).max(0))]
             }

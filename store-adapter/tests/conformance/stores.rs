@@ -1,19 +1,20 @@
 //! Stores in a directory, as a broker has them: what the points open, fill and look into that need
 //! processes, damage or figures.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use store_adapter::batch::Batch;
+use store_adapter::batch::{Batch, BatchHeader};
 use store_adapter::conformance::batch_of;
 use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use store_adapter::journal::{JournalConfig, JournalCounters, JournalStore, SledIndex};
 use store_adapter::kv::{KvConfig, KvStore};
 use store_adapter::runtime::Env;
 use store_adapter::store::{
-    Append, Bounds, Commit, LogStore, Op, ShardInfo, StoreError, StoredBatch,
+    Append, Bounds, Commit, Left, LogStore, Op, Rewrite, ShardInfo, Sieve, StoreError, StoredBatch,
 };
 use store_adapter::volume::{PosixVolume, Volume};
 use uuid::Uuid;
@@ -195,6 +196,73 @@ pub(crate) async fn check(store: &Arc<dyn LogStore>, partition: u32) -> Result<B
         );
     }
     Ok(bounds)
+}
+
+/// Keeps every third batch.
+#[derive(Debug)]
+struct Thirds;
+
+impl Thirds {
+    fn keeps(offset: i64) -> bool {
+        offset % 3 == 0
+    }
+}
+
+impl Sieve for Thirds {
+    fn sift(&self, batch: &StoredBatch) -> Left {
+        if Self::keeps(batch.base_offset) {
+            Left::Whole
+        } else {
+            Left::Nothing
+        }
+    }
+}
+
+/// Compaction of a log up to an offset that leaves every third batch.
+pub(crate) fn thirds(partition: u32, upto: i64) -> Rewrite {
+    Rewrite {
+        log: log(partition),
+        epoch: EPOCH,
+        upto,
+        seal: true,
+        sieve: Arc::new(Thirds),
+    }
+}
+
+/// As [`check`], of a log of which [`thirds`] may have got anywhere: what it keeps is there, the
+/// others are as they were sent or gone, and every offset has a batch that answers for it. Also how
+/// many are gone.
+pub(crate) async fn check_thirds(
+    store: &Arc<dyn LogStore>,
+    partition: u32,
+) -> Result<(Bounds, usize), StoreError> {
+    let bounds = store.bounds(log(partition)).ok_or(StoreError::NotFound)?;
+    let (mut next, mut there) = (bounds.start, BTreeSet::new());
+    for stored in read_all(store, partition).await? {
+        assert!(stored.last_offset >= next, "{next} of log {partition}");
+        next = stored.last_offset + 1;
+        let header = BatchHeader::read(&stored.bytes).unwrap();
+        if header.records_count == 0 {
+            continue;
+        }
+        let offset = header.base_offset;
+        let sent = batch_at(partition, offset).stamp(offset, EPOCH).to_bytes();
+        assert!(
+            stored.bytes == sent,
+            "another batch at {offset} of log {partition}"
+        );
+        there.insert(offset);
+    }
+    assert_eq!(next, bounds.end);
+    let gone: Vec<i64> = (bounds.start..bounds.end)
+        .filter(|offset| !there.contains(offset))
+        .collect();
+    // The last batch of a log stays, whatever is asked.
+    let wrong = gone
+        .iter()
+        .find(|offset| Thirds::keeps(**offset) || **offset == bounds.end - 1);
+    assert_eq!(wrong, None, "gone from log {partition}, {bounds:?}");
+    Ok((bounds, gone.len()))
 }
 
 /// Every file below `dir`, in order.

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use store_adapter::control::EndTxnMarker;
 use uuid::Uuid;
 
+use super::compacted::Compacted;
 use crate::raw::fetch::Stored;
 
 /// Timestamp of batch 0, ms; that of batch `n` is `n` more, by which a stored one is recognised.
@@ -16,7 +17,8 @@ pub(super) fn timestamp_of(number: usize) -> i64 {
     FIRST_MS + i64::try_from(number).unwrap_or(i64::MAX - FIRST_MS)
 }
 
-fn number_of(stored: &Stored) -> Result<usize> {
+/// The number of a stored batch.
+pub(super) fn number_of(stored: &Stored) -> Result<usize> {
     usize::try_from(stored.timestamp_ms - FIRST_MS).context("a batch that was never sent")
 }
 
@@ -185,6 +187,7 @@ impl Transactions {
 pub(super) struct Book {
     pub(super) logs: [Log; super::SIZES.len()],
     pub(super) transactions: Transactions,
+    pub(super) compacted: Compacted,
     /// The committed offset: acknowledged, and highest that was sent.
     pub(super) committed: (i64, i64),
     /// Topics whose creation was acknowledged.

@@ -25,7 +25,7 @@ const WINDOW: usize = 3;
 /// Transactions and commits of offsets at most.
 const OTHERS_MAX: usize = 25;
 /// Version of Produce without transactions.
-const PRODUCE_VERSION: i16 = 9;
+pub(super) const PRODUCE_VERSION: i16 = 9;
 /// How often a request is tried again at most.
 const TRIES: u32 = 1000;
 /// Answers that ask for a retry.
@@ -49,7 +49,7 @@ impl Desk {
 
     /// Runs a client until its connection ends; a promise that contradicts another is kept for
     /// whoever checks.
-    fn judge(&self, outcome: Result<()>) -> Result<()> {
+    pub(super) fn judge(&self, outcome: Result<()>) -> Result<()> {
         if let Err(error) = &outcome {
             let mut book = self.book.lock();
             book.problem.get_or_insert_with(|| format!("{error:#}"));
@@ -76,7 +76,7 @@ pub(super) fn batch(seed: u64, partition: usize, number: usize, size: usize) -> 
 }
 
 /// What a batch is recognised by.
-fn sent(batch: &Bytes) -> Sent {
+pub(super) fn sent(batch: &Bytes) -> Sent {
     let mut crc = [0; 4];
     crc.copy_from_slice(&batch[CRC_AT..CRC_FROM]);
     Sent {
@@ -85,7 +85,8 @@ fn sent(batch: &Bytes) -> Sent {
     }
 }
 
-fn answer(response: &ProduceResponse) -> Option<(i16, i64)> {
+/// Code and base offset.
+pub(super) fn answer(response: &ProduceResponse) -> Option<(i16, i64)> {
     let partition = response.responses.first()?.partition_responses.first()?;
     Some((partition.error_code, partition.base_offset))
 }

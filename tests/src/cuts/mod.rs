@@ -10,6 +10,7 @@
 pub mod disk;
 
 mod book;
+mod compacted;
 mod load;
 
 use std::os::unix::fs::symlink;
@@ -70,6 +71,8 @@ pub struct Done {
     pub kills: u32,
     /// Promises that were made.
     pub promises: u64,
+    /// Records that were promised and then went by compaction.
+    pub compacted: u64,
 }
 
 impl std::ops::AddAssign for Done {
@@ -78,6 +81,7 @@ impl std::ops::AddAssign for Done {
         self.at_start += other.at_start;
         self.kills += other.kills;
         self.promises += other.promises;
+        self.compacted += other.compacted;
     }
 }
 
@@ -164,6 +168,8 @@ impl Lane {
             "group.initial.rebalance.delay.ms=0".to_owned(),
             // Small, so that files are closed and begun between cuts.
             "journal.segment.bytes=4194304".to_owned(),
+            // Always at it, so that cuts come in the middle of compaction.
+            "log.cleaner.backoff.ms=20".to_owned(),
         ];
         overrides.extend(self.plan.settings.iter().cloned());
         GatewayOptions {
@@ -253,6 +259,7 @@ impl Lane {
         clients.spawn(load::consume(desk.clone(), (0..).zip(ends).collect()));
         clients.spawn(load::transact(desk.clone(), session, dialect));
         clients.spawn(load::commit(desk.clone()));
+        clients.spawn(compacted::produce(desk.clone()));
         clients.spawn(load::administer(desk, round));
         let wanted = self.random.u64(..150);
         let jitter = Duration::from_micros(self.random.u64(..4_000));
@@ -290,6 +297,7 @@ impl Lane {
         self.mount()?;
         let mut gateway = self.start()?;
         self.check(&gateway).await?;
+        self.done.compacted += u64::try_from(self.book.lock().compacted.gone())?;
         gateway.process().kill()?;
         let log = gateway.log()?;
         // sled panics by itself when its disk is gone; layout=kv catches that.
@@ -318,8 +326,10 @@ impl Lane {
             let found = found.topics.first().map(|topic| topic.topic_id);
             ensure!(found == Some(id), "{name} was {id}, now {found:?}");
         }
-        self.create(&mut client, DATA, partitions()?).await?;
-        self.create(&mut client, DECIDED, 1).await?;
+        self.create(&mut client, DATA, partitions()?, &[]).await?;
+        self.create(&mut client, DECIDED, 1, &[]).await?;
+        self.create(&mut client, compacted::TOPIC, 1, &compacted::CONFIGS)
+            .await?;
         txn::await_coordinator(&mut client, TRANSACTIONAL_ID).await?;
         self.session(&mut client).await?;
         group::await_coordinator(&mut client, GROUP).await?;
@@ -331,6 +341,9 @@ impl Lane {
         await_decided(&mut client).await?;
         let (found, _) = whole(&mut client, DECIDED, 0).await?;
         self.book.lock().transactions.check(&found)?;
+        let (found, end) = whole(&mut client, compacted::TOPIC, 0).await?;
+        let kept = self.book.lock().compacted.check(&found, end);
+        kept.context(compacted::TOPIC)?;
         let offsets = group::committed(&mut client, GROUP, DATA, 1).await?;
         let offset = offsets.first().copied().unwrap_or(-1).max(0);
         let mut book = self.book.lock();
@@ -344,11 +357,17 @@ impl Lane {
     }
 
     /// Creates a topic that is not there; one whose creation was acknowledged is.
-    async fn create(&self, client: &mut RawClient, name: &str, partitions: i32) -> Result<()> {
+    async fn create(
+        &self,
+        client: &mut RawClient,
+        name: &str,
+        partitions: i32,
+        configs: &[(&str, &str)],
+    ) -> Result<()> {
         let found = ops::metadata(client, name).await?;
         let code = found.topics.first().map(|topic| topic.error_code);
         let answer = match code {
-            Some(3) => ops::create_topic(client, name, partitions, &[]).await?,
+            Some(3) => ops::create_topic(client, name, partitions, configs).await?,
             _ => ops::await_topic(client, name, partitions).await?,
         };
         let id = answer.topics.first().context("no topic")?.topic_id;

@@ -57,6 +57,13 @@ pub(crate) fn txn_version() -> u8 {
     }
 }
 
+/// Where our brokers keep records, if not where they do by themselves.
+fn store_arguments() -> Vec<String> {
+    let store = std::env::var("FENCEPOST_WIRE_STORE").ok();
+    let store = store.map(|store| ["--store".to_owned(), store]);
+    store.into_iter().flatten().collect()
+}
+
 /// Kafka's behaviour, or ours where the list of differences has `id`.
 pub(crate) fn differs<T>(id: &str, kafka: T, ours: T) -> T {
     let known = KNOWN_DIFFERENCES.iter().any(|(name, _)| *name == id);
@@ -107,6 +114,7 @@ impl Target {
             let settings = settings.iter().map(|(key, value)| format!("{key}={value}"));
             let options = GatewayOptions {
                 overrides: std::iter::once(version).chain(settings).collect(),
+                args: store_arguments(),
                 ..GatewayOptions::default()
             };
             let gateway = Gateway::start(&dir.path().join("data"), &options).unwrap();

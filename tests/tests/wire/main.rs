@@ -4,6 +4,8 @@
 //! By default it starts Fencepost. `FENCEPOST_WIRE_TARGET=kafka` starts Apache Kafka instead, which
 //! proves the expectations; what Fencepost does differently on purpose is listed, with the reason,
 //! in `differences.rs`, and nowhere else. Tests of our own durability run on Fencepost only.
+//! `FENCEPOST_WIRE_STORE` is the `--store` of its brokers: what depends on the store runs over
+//! `sled:?layout=kv` too (scripts/test.sh).
 
 mod apis;
 mod bodies;

@@ -5,28 +5,17 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use store_adapter::batch::{Batch, BatchHeader};
-use store_adapter::ids::{ProducerEpoch, ProducerId, Sequence};
 use store_adapter::memory::MemoryStore;
 
-use super::super::testing::{Kept, lead_keeping};
+use super::super::testing::{Kept, NOBODY, header, lead_keeping};
 use super::*;
 use crate::admitted::Admitted;
 
 fn batch(attributes: i16, timestamps: (i64, i64), body: &[u8]) -> Batch {
     let header = BatchHeader {
-        base_offset: 0,
-        batch_length: 0,
-        leader_epoch: 0,
-        magic: 2,
-        crc: 0,
-        attributes,
-        last_offset_delta: 0,
         base_timestamp: timestamps.0,
         max_timestamp: timestamps.1,
-        producer_id: ProducerId(-1),
-        producer_epoch: ProducerEpoch(-1),
-        base_sequence: Sequence(-1),
-        records_count: 1,
+        ..header(attributes, NOBODY)
     };
     Batch::assemble(header, body)
 }

@@ -101,7 +101,8 @@ pub enum StepFault {
 }
 
 impl StepFault {
-    pub(super) fn error(self, path: &VolumePath) -> VolumeError {
+    /// As the step at `path` answers it.
+    pub(crate) fn error(self, path: &VolumePath) -> VolumeError {
         let name = path.to_string();
         match self {
             Self::Io => super::tree::io(path, "do", "input/output error"),
