@@ -10,6 +10,9 @@ use std::process::{Command, Stdio};
 
 use tests::flights::child::java;
 use tests::gatewayproc::{Gateway, GatewayOptions, binary};
+use tests::raw::batch::{BatchSpec, Record};
+use tests::raw::txn::{self, Dialect};
+use tests::raw::{RawClient, ops};
 
 /// Partitions of every topic: keys are spread over them by the writer.
 const PARTITIONS: &str = "3";
@@ -243,4 +246,194 @@ fn formats_and_transactions_agree_with_kcat() {
         "",
     );
     assert_eq!(json(ours_json), theirs);
+}
+
+/// Key, value and headers of a record; none is null.
+type Parts = (
+    Option<&'static str>,
+    Option<&'static str>,
+    &'static [(&'static str, Option<&'static str>)],
+);
+
+const OF_EVERY_KIND: [Parts; 5] = [
+    (Some("k1"), Some("v1"), &[("a", Some("b"))]),
+    (None, Some("v2"), &[]),
+    (Some("k3"), None, &[("a", Some("b")), ("n", None)]),
+    (Some("k4"), Some(""), &[("n", None), ("n", Some("again"))]),
+    (None, Some("\u{fc}\u{20ac}"), &[("e", Some(""))]),
+];
+
+/// A header as a flag of ours and of kcat, and as all tools print it but for the colon of Java's.
+fn shown((name, value): &(&str, Option<&str>), null: &str) -> String {
+    match value {
+        Some(value) => format!("{name}={value}"),
+        None => format!("{name}{null}"),
+    }
+}
+
+impl Tool {
+    /// Writes `records` to partition 0, in their order.
+    fn write_all(self, address: &str, topic: &str, records: &[Parts]) {
+        if self == Self::Java {
+            let lines = records.iter().map(|(key, value, headers)| {
+                let headers = headers.iter().map(|header| shown(header, "=NULL"));
+                let headers = headers.collect::<Vec<_>>().join(",").replace('=', ":");
+                let parts = [(!headers.is_empty()).then_some(&*headers), *key, *value];
+                parts.map(|part| part.unwrap_or("NULL")).join("\t") + "\n"
+            });
+            let mut command = java("org.apache.kafka.tools.ConsoleProducer").unwrap();
+            command.args(["--bootstrap-server", address, "--topic", topic]);
+            for property in ["parse.key=true", "parse.headers=true", "null.marker=NULL"] {
+                command.args(["--reader-property", property]);
+            }
+            run(command, &lines.collect::<String>());
+            return;
+        }
+        // Theirs are flags of all that a command writes.
+        for (key, value, headers) in records {
+            let mut args = vec!["-p".to_owned(), "0".to_owned()];
+            for header in *headers {
+                args.extend(["-H".to_owned(), shown(header, "")]);
+            }
+            let mut line = format!("{}\n", value.unwrap_or_default());
+            if let Some(key) = key {
+                args.extend(["-K".to_owned(), ":".to_owned()]);
+                line = format!("{key}:{line}");
+            }
+            if value.is_none() {
+                args.push("-Z".to_owned());
+            }
+            let command = if self == Self::Ours {
+                let mut command = ours("produce", address, &[topic, "-q"]);
+                command.args(args);
+                command
+            } else {
+                let mut command = Command::new("kcat");
+                command.args(["-P", "-b", address, "-t", topic]).args(args);
+                command
+            };
+            run(command, &line);
+        }
+    }
+
+    /// Offset, headers, key and value of every record of partition 0.
+    fn read_all(self, address: &str, topic: &str, count: usize) -> Vec<String> {
+        if self == Self::Java {
+            let mut command = java("org.apache.kafka.tools.consumer.ConsoleConsumer").unwrap();
+            command.args(["--bootstrap-server", address, "--topic", topic]);
+            command.args(["--from-beginning", "--isolation-level", "read_committed"]);
+            command.args(["--max-messages", &count.to_string()]);
+            command.args(["--timeout-ms", "60000"]);
+            for part in ["key", "offset", "headers"] {
+                command.args(["--formatter-property", &format!("print.{part}=true")]);
+            }
+            command.args(["--formatter-property", "null.literal=NULL"]);
+            let printed = run(command, "").replace("Offset:", "");
+            let printed = printed.replace("NO_HEADERS", "").replace(':', "=");
+            return printed.lines().map(str::to_owned).collect();
+        }
+        let format = "%o\\t%h\\t%K %k\\t%S %s\\n";
+        let command = if self == Self::Ours {
+            ours("consume", address, &[topic, "-e", "-f", format])
+        } else {
+            let mut command = Command::new("kcat");
+            command.args(["-C", "-b", address, "-t", topic, "-p", "0", "-e", "-q"]);
+            command.args(["-o", "beginning", "-f", format]);
+            command
+        };
+        let part = |counted: &str| match counted.split_once(' ').unwrap() {
+            ("-1", _) => "NULL".to_owned(),
+            (_, part) => part.to_owned(),
+        };
+        let line = |line: &str| {
+            let cells: Vec<&str> = line.split('\t').collect();
+            [cells[0], cells[1], &part(cells[2]), &part(cells[3])].join("\t")
+        };
+        run(command, "").lines().map(line).collect()
+    }
+}
+
+/// A transaction with one record that is aborted.
+async fn abort_one(address: &str, topic: &str) {
+    let mut client = RawClient::connect(address).await.unwrap();
+    let ids = ["aborts".to_owned()];
+    txn::await_coordinator(&mut client, &ids[0]).await.unwrap();
+    let session = txn::begin_all(&mut client, &ids, 600_000).await.unwrap()[0];
+    let now = std::time::SystemTime::now();
+    let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+    let batch = BatchSpec {
+        producer_id: session.0,
+        producer_epoch: session.1,
+        base_sequence: 0,
+        attributes: txn::TRANSACTIONAL,
+        timestamp_ms: i64::try_from(now.as_millis()).unwrap(),
+        records: vec![Record::value("never seen")],
+    };
+    let batch = batch.build();
+    let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
+    // A coordinator whose disk is slow asks to come again.
+    loop {
+        let request = txn::produce_request(&ids[0], topic, 0, batch.clone());
+        let version = Dialect::V2.produce_version();
+        let answer = client.call(&request, version).await.unwrap();
+        match answer.responses[0].partition_responses[0].error_code {
+            0 => break,
+            19 | txn::CONCURRENT => {}
+            code => ops::check(code, "Produce").unwrap(),
+        }
+        pace.tick().await;
+    }
+    loop {
+        let request = txn::end_request(&ids[0], session, false);
+        let answer = client.call(&request, Dialect::V2.end_version()).await;
+        match answer.unwrap().error_code {
+            0 => break,
+            14..=16 | txn::CONCURRENT => {}
+            code => ops::check(code, "EndTxn").unwrap(),
+        }
+        pace.tick().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_nulls_and_transactions_are_the_same_to_every_tool() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = broker(dir.path());
+    let address = gateway.address();
+    let topic = "every-kind";
+    run(ours("topic", &address, &["create", topic, "-p", "1"]), "");
+    let mut expected = Vec::new();
+    let mut expect = |offset: usize, (key, value, headers): &Parts| {
+        let headers = headers.iter().map(|header| shown(header, "=NULL"));
+        let headers = headers.collect::<Vec<_>>().join(",");
+        let parts = [Some(&*headers), *key, *value];
+        let parts = parts.map(|part| part.unwrap_or("NULL")).join("\t");
+        expected.push(format!("{offset}\t{parts}"));
+    };
+    let mut next = 0;
+    for writer in TOOLS {
+        writer.write_all(&address, topic, &OF_EVERY_KIND);
+        for record in &OF_EVERY_KIND {
+            expect(next, record);
+            next += 1;
+        }
+    }
+    // Each transaction ends with a marker.
+    let id = ["-X", "transactional.id=kcat-every-kind"];
+    let mut kcat = Command::new("kcat");
+    kcat.args(["-P", "-b", &address, "-t", topic, "-p", "0"])
+        .args(id);
+    run(kcat, "of kcat\n");
+    expect(next, &(None, Some("of kcat"), &[]));
+    abort_one(&address, topic).await;
+    let txn = [topic, "-q", "--txn", "ours-every-kind"];
+    run(ours("produce", &address, &txn), "of ours\n");
+    expect(next + 4, &(None, Some("of ours"), &[]));
+    let last: [Parts; 1] = [(Some("last"), Some("of all"), &[])];
+    Tool::Kcat.write_all(&address, topic, &last);
+    expect(next + 6, &last[0]);
+    for reader in TOOLS {
+        let read = reader.read_all(&address, topic, expected.len());
+        assert_eq!(read, expected, "{reader:?}");
+    }
 }

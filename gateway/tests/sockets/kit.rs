@@ -66,6 +66,7 @@ impl Default for Setup {
                 connections_per_ip: 100,
                 idle: Duration::from_mins(10),
                 write_stall: Duration::from_secs(30),
+                send_buffer: None,
             },
             budget: 256 * 1024 * 1024,
         }

@@ -143,9 +143,7 @@ async fn what_was_right_lately_is_found_without_asking_anybody() {
     assert_eq!(in_files(&pass(&store, large).await.unwrap()), [false; 3]);
     assert_eq!(in_files(&at_once(large).unwrap().unwrap()), [true; 3]);
     // A file that nobody writes any more is no different, once its index is at hand.
-    submit_sized(&store, 0, 4, fill(4), config().segment_bytes as usize)
-        .await
-        .unwrap();
+    submit_sized(&store, 0, 4, fill(4), 300_000).await.unwrap();
     submit_sized(&store, 0, 5, fill(5), 100).await.unwrap();
     assert!(journals(dir.path()).len() > 1);
     pass(&store, large).await.unwrap();
