@@ -1,8 +1,8 @@
 //! Sends answers of which pieces are in files: the kernel takes them from the page cache.
 //!
 //! What is not there is read from the disk within the call, so threads of their own make it and no
-//! async worker. They wait for a peer for a moment only, and only while nobody else has something to
-//! send: a socket that takes nothing is left to its connection.
+//! async worker. They wait for a peer for a moment only, and only while nobody else has something
+//! to send: a socket that takes nothing is left to its connection.
 
 use std::io;
 use std::os::fd::AsFd;
