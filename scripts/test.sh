@@ -81,10 +81,10 @@ FENCEPOST_WIRE_STORE='sled:?layout=kv' cargo test --locked --profile ci --worksp
     compaction:: retention:: trimming:: idempotence:: kill::
 
 if [[ $mode == all ]]; then
-    say "the tables of malformed input, on Apache Kafka"
+    say "the tables of malformed input and the vectors of groups, on Apache Kafka"
     FENCEPOST_WIRE_TARGET=kafka cargo test --locked --profile ci --workspace \
         --features store-adapter/conformance --test wire -- \
-        frames:: bodies:: records:: errors:: --test-threads 4
+        frames:: bodies:: records:: errors:: groups:: offsets:: --test-threads 4
 fi
 
 say "the simulation and its planted faults"
