@@ -49,6 +49,10 @@ run() {
     (( passed > 0 )) || return 1
     again+=("${names[@]}")
 }
+# Some tests of the wire once more, in another setting.
+wire() {
+    most=2 run --workspace --features store-adapter/conformance --test wire -- "$@"
+}
 # Tests with real clients. With the features of the stage before, which has built all but the tests.
 clients() {
     most=8 run --workspace --features store-adapter/conformance,tests/clients-c "$@"
@@ -72,19 +76,15 @@ echo "PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED MUTATIONS_SEED=$MUTATIONS_SEED"
 most=2 run --workspace --features store-adapter/conformance --
 
 say "the vectors of transactions where the first protocol is finalized"
-FENCEPOST_WIRE_TXN_VERSION=1 cargo test --locked --profile ci --workspace \
-    --features store-adapter/conformance --test wire -- txn_apis:: transactions::
+FENCEPOST_WIRE_TXN_VERSION=1 wire txn_apis:: transactions::
 
 say "what depends on the store, with layout=kv"
-FENCEPOST_WIRE_STORE='sled:?layout=kv' cargo test --locked --profile ci --workspace \
-    --features store-adapter/conformance --test wire -- \
-    compaction:: retention:: trimming:: idempotence:: kill::
+FENCEPOST_WIRE_STORE='sled:?layout=kv' wire compaction:: retention:: trimming:: idempotence:: kill::
 
 if [[ $mode == all ]]; then
     say "the tables of malformed input and the vectors of groups, on Apache Kafka"
-    FENCEPOST_WIRE_TARGET=kafka cargo test --locked --profile ci --workspace \
-        --features store-adapter/conformance --test wire -- \
-        frames:: bodies:: records:: errors:: groups:: offsets:: --test-threads 4
+    FENCEPOST_WIRE_TARGET=kafka wire --test-threads 4 \
+        frames:: bodies:: records:: errors:: groups:: offsets::
 fi
 
 say "the simulation and its planted faults"

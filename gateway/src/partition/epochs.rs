@@ -132,11 +132,8 @@ mod tests {
     use std::sync::Arc;
 
     use store_adapter::batch::Batch;
-    use store_adapter::ids::OwnerEpoch;
-    use store_adapter::memory::MemoryStore;
-    use store_adapter::store::LogStore;
 
-    use super::super::testing::{LOG, NOBODY, SHARD, header, lead};
+    use super::super::testing::{NOBODY, created, header, lead};
     use super::*;
     use crate::admitted::Admitted;
 
@@ -164,13 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn r21_epochs_end_where_the_next_one_begins() {
-        let store = Arc::new(MemoryStore::new());
-        let owner = OwnerEpoch {
-            assignment: 1,
-            instance: 1,
-        };
-        store.open_shard(SHARD, owner).await.unwrap();
-        store.create(LOG, "t", SHARD).await.unwrap();
+        let store = created().await;
         append(&lead(&store, 1).await, 10).await;
         let led = lead(&store, 3).await;
         assert_eq!(ends(&led, &[3, 2, 1]).await, [(3, 20), (1, 20), (1, 20)]);
@@ -189,13 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_offset_has_the_epoch_of_what_is_there() {
-        let store = Arc::new(MemoryStore::new());
-        let owner = OwnerEpoch {
-            assignment: 1,
-            instance: 1,
-        };
-        store.open_shard(SHARD, owner).await.unwrap();
-        store.create(LOG, "t", SHARD).await.unwrap();
+        let store = created().await;
         let earliest = async |led: &Partition| {
             let listed = led.earliest().await.unwrap();
             assert_eq!(listed.timestamp, -1);

@@ -60,6 +60,22 @@ impl SnapshotFiles for NoSnapshots {
     }
 }
 
+/// A store with [`LOG`], which nobody leads.
+pub(super) async fn created() -> Arc<MemoryStore> {
+    let store = Arc::new(MemoryStore::new());
+    create_log(&store).await;
+    store
+}
+
+async fn create_log(store: &MemoryStore) {
+    let owner = OwnerEpoch {
+        assignment: 1,
+        instance: 1,
+    };
+    store.open_shard(SHARD, owner).await.unwrap();
+    store.create(LOG, "t", SHARD).await.unwrap();
+}
+
 /// Leads [`LOG`] under an epoch.
 pub(super) async fn lead(store: &Arc<MemoryStore>, epoch: u32) -> Arc<Partition> {
     lead_fenced(store, epoch, Arc::default()).await
@@ -132,12 +148,7 @@ impl Runtime for Kept {
 
 /// Leads [`LOG`], which it creates, with what keeps the io tasks.
 pub(super) async fn lead_keeping(store: Arc<MemoryStore>) -> (Arc<Partition>, Arc<Kept>) {
-    let owner = OwnerEpoch {
-        assignment: 1,
-        instance: 1,
-    };
-    store.open_shard(SHARD, owner).await.unwrap();
-    store.create(LOG, "t", SHARD).await.unwrap();
+    create_log(&store).await;
     let real = Env::real();
     let kept = Arc::new(Kept {
         real: real.runtime.clone(),

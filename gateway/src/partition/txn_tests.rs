@@ -6,25 +6,13 @@ use std::time::Duration;
 use coordinator::machine::txn::Fence;
 use store_adapter::batch::{Batch, BatchHeader};
 use store_adapter::control::EndTxnMarker;
-use store_adapter::ids::{OwnerEpoch, ProducerEpoch, ProducerId};
-use store_adapter::memory::MemoryStore;
+use store_adapter::ids::{ProducerEpoch, ProducerId};
 use store_adapter::runtime::{BoxFuture, Clock, Env};
-use store_adapter::store::{LogStore, Passed};
+use store_adapter::store::Passed;
 
-use super::testing::{LOG, SHARD, header, lead, lead_fenced, lead_on};
+use super::testing::{created, header, lead, lead_fenced, lead_on};
 use super::*;
 use crate::admitted::Admitted;
-
-async fn store() -> Arc<MemoryStore> {
-    let store = Arc::new(MemoryStore::new());
-    let owner = OwnerEpoch {
-        assignment: 1,
-        instance: 1,
-    };
-    store.open_shard(SHARD, owner).await.unwrap();
-    store.create(LOG, "t", SHARD).await.unwrap();
-    store
-}
 
 fn txn_batch(pid: i64, epoch: i16, sequence: i32) -> Batch {
     Batch::assemble(
@@ -68,7 +56,7 @@ async fn aborted(led: &Partition) -> Vec<(i64, i64)> {
 
 #[tokio::test]
 async fn a_marker_ends_the_transaction_and_is_what_clients_read() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     assert_eq!(base(put(&led, &txn_batch(7, 0, 0))).await, Ok(0));
     assert_eq!(
@@ -101,7 +89,7 @@ async fn a_marker_ends_the_transaction_and_is_what_clients_read() {
 
 #[tokio::test]
 async fn a_marker_is_written_once_and_stands_behind_the_batch_that_it_ends() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     // Nothing is awaited: all of it is queued.
     let opened = put(&led, &txn_batch(7, 0, 0));
@@ -136,7 +124,7 @@ async fn a_marker_is_written_once_and_stands_behind_the_batch_that_it_ends() {
 
 #[tokio::test]
 async fn markers_are_judged_by_epoch_then_by_coordinator() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     let admin = |epoch, coordinator_epoch| Marker {
         producer_id: ProducerId(7),
@@ -173,7 +161,7 @@ async fn markers_are_judged_by_epoch_then_by_coordinator() {
 
 #[tokio::test]
 async fn what_an_administrator_put_in_for_a_coordinator_stops_no_coordinator() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     let admin = Marker {
         coordinator_epoch: 99,
@@ -189,7 +177,7 @@ async fn what_an_administrator_put_in_for_a_coordinator_stops_no_coordinator() {
 
 #[tokio::test]
 async fn numbers_that_are_counted_again_under_a_higher_epoch_end_what_is_open() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     assert_eq!(base(put(&led, &txn_batch(7, 0, 0))).await, Ok(0));
     assert_eq!(base(led.append_marker(marker(7, 0, true, 50))).await, Ok(1));
@@ -216,7 +204,7 @@ async fn numbers_that_are_counted_again_under_a_higher_epoch_end_what_is_open() 
 
 #[tokio::test]
 async fn the_word_of_a_coordinator_is_void_for_a_transaction_that_has_its_marker() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     assert_eq!(base(put(&led, &txn_batch(7, 0, 0))).await, Ok(0));
     led.append_marker(marker(7, 0, false, 3))
@@ -250,7 +238,7 @@ async fn the_word_of_a_coordinator_is_void_for_a_transaction_that_has_its_marker
 
 #[tokio::test]
 async fn t38_a_guard_is_void_when_a_marker_of_its_producer_came_between() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     let first = txn_batch(7, 0, 0);
     let try_with =
@@ -302,7 +290,7 @@ async fn t38_a_guard_is_void_when_a_marker_of_its_producer_came_between() {
 
 #[tokio::test]
 async fn where_epochs_grow_the_marker_of_the_transaction_before_voids_no_guard() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     let first = txn_batch(7, 2, 0);
     let guard = led.guard(first.header(), true).unwrap();
@@ -324,7 +312,7 @@ async fn where_epochs_grow_the_marker_of_the_transaction_before_voids_no_guard()
 
 #[tokio::test]
 async fn what_nobody_verified_comes_again_and_first() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     let unasked = |batch: &Batch| led.append(batch, Admitted::default());
     let first = base(unasked(&txn_batch(7, 0, 0))).await;
@@ -340,7 +328,7 @@ async fn what_nobody_verified_comes_again_and_first() {
 
 #[tokio::test]
 async fn a_fence_refuses_data_and_never_a_marker() {
-    let store = store().await;
+    let store = created().await;
     let fences = Arc::<FenceTable>::default();
     let led = lead_fenced(&store, 1, fences.clone()).await;
     assert_eq!(base(put(&led, &txn_batch(7, 1, 0))).await, Ok(0));
@@ -393,7 +381,7 @@ impl Clock for Telling {
     reason = "a thread that waits for a lock is what is tested"
 )]
 async fn a_fence_that_is_published_before_a_batch_is_ordered_refuses_it() {
-    let store = store().await;
+    let store = created().await;
     let (asked, is_asked) = std::sync::mpsc::sync_channel(1);
     let mut env = Env::real();
     env.clock = Arc::new(Telling {
@@ -427,7 +415,7 @@ async fn a_fence_that_is_published_before_a_batch_is_ordered_refuses_it() {
 
 #[tokio::test]
 async fn a_long_poll_is_woken_by_a_marker() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     put(&led, &txn_batch(7, 0, 0)).outcome().await.unwrap();
     let mut watch = led.watch();
@@ -440,7 +428,7 @@ async fn a_long_poll_is_woken_by_a_marker() {
 
 #[tokio::test]
 async fn aborted_transactions_are_listed_for_every_reader_that_can_meet_them() {
-    let store = store().await;
+    let store = created().await;
     let led = lead(&store, 1).await;
     // 1 at 0, 2 at 1, 3 at 2; 3 aborts at 3, 2 commits at 4, 3 again at 5, 1 and 3 abort at 6, 7.
     for pid in [1, 2, 3] {

@@ -7,16 +7,27 @@ use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::{DescribeGroupsRequest, FetchRequest, JoinGroupRequest};
 use tests::raw::{RawClient, ops};
 
+use crate::fsyncs::counter;
 use crate::groups::{connect, group_id};
 use crate::kit::{Target, on_kafka, plain, produce, text};
 use crate::reading::{fetch_request, partitions};
 
 /// Bytes of requests in memory, as the gateway counts them.
-fn counted(target: &Target) -> usize {
-    let metrics = target.admin("/metrics");
-    let name = "fencepost_requests_in_memory_bytes ";
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap().parse().unwrap()
+fn counted(target: &Target) -> u64 {
+    counter(target, "fencepost_requests_in_memory_bytes ")
+}
+
+/// Until so many Fetches wait, and none of them holds anything.
+async fn await_parked(target: &Target, fetches: usize) {
+    let said = format!("fencepost_requests_inflight{{api=\"Fetch\"}} {fetches}");
+    let parked = async {
+        while !target.admin("/metrics").contains(&said) || counted(target) > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), parked)
+        .await
+        .unwrap();
 }
 
 fn joining(member: &str, metadata: usize) -> JoinGroupRequest {
@@ -99,15 +110,7 @@ async fn readers_that_wait_hold_nothing_of_the_budget() {
         reader.send(&request, 12).await.unwrap();
         readers.push(reader);
     }
-    let said = "fencepost_requests_inflight{api=\"Fetch\"} 300";
-    let parked = async {
-        while !target.admin("/metrics").contains(said) || counted(&target) > 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_mins(1), parked)
-        .await
-        .unwrap();
+    await_parked(&target, 300).await;
     assert_eq!(produce(&mut writer, "awaited", plain(1)).await, (0, 0));
     for reader in &mut readers {
         let (_, response) = reader.receive::<FetchRequest>(12).await.unwrap();
@@ -135,15 +138,7 @@ async fn readers_of_many_partitions_hold_nothing_of_the_budget_either() {
         reader.send(&request, 12).await.unwrap();
         readers.push(reader);
     }
-    let said = format!("fencepost_requests_inflight{{api=\"Fetch\"}} {READERS}");
-    let parked = async {
-        while !target.admin("/metrics").contains(&said) || counted(&target) > 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_mins(1), parked)
-        .await
-        .unwrap();
+    await_parked(&target, READERS).await;
     let last = PARTITIONS - 1;
     let sent = ops::produce(&mut writer, "widely-awaited", last, plain(1)).await;
     assert_eq!(sent.unwrap().error_code, 0);

@@ -49,7 +49,8 @@ async fn holds(looks: u32, mut holds: impl FnMut() -> bool) -> bool {
     false
 }
 
-async fn until(what: &str, is_so: impl FnMut() -> bool) {
+/// Fails where something does not come to hold in two minutes.
+pub(crate) async fn until(what: &str, is_so: impl FnMut() -> bool) {
     assert!(holds(2400, is_so).await, "never {what}");
 }
 

@@ -8,6 +8,7 @@ use kafka_protocol::messages::{DescribeConfigsRequest, FetchRequest};
 use tests::raw::batch::Record;
 use tests::raw::{RawClient, ops};
 
+use crate::fsyncs::counter;
 use crate::kit::{P, Target, on_kafka, produce, serves, text};
 use crate::reading::{fetch_request, partitions, records};
 
@@ -164,14 +165,11 @@ async fn who_asks_what_everything_is_and_never_reads_costs_a_bounded_amount() {
 }
 
 /// Bytes of answers in memory, as the gateway counts them.
-fn counted(target: &Target) -> usize {
-    let metrics = target.admin("/metrics");
-    let name = "fencepost_responses_in_memory_bytes ";
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap().parse().unwrap()
+fn counted(target: &Target) -> u64 {
+    counter(target, "fencepost_responses_in_memory_bytes ")
 }
 
-async fn await_counted(target: &Target, is_reached: impl Fn(usize) -> bool) {
+async fn await_counted(target: &Target, is_reached: impl Fn(u64) -> bool) {
     let reached = async {
         while !is_reached(counted(target)) {
             tokio::time::sleep(Duration::from_millis(50)).await;
