@@ -26,6 +26,16 @@ pub enum ConfigOp {
     Subtract(String),
 }
 
+/// What configs that are stored come to.
+#[derive(Debug)]
+pub struct Applied {
+    /// The broker's defaults with the configs over them, as far as they apply.
+    pub rules: TopicRules,
+    /// Why the others do not apply: their key or value is not known here (another version wrote
+    /// it, or a person), or it does not go with the broker's.
+    pub refused: Vec<String>,
+}
+
 /// The rules of a topic: the broker's defaults with the topic's configs over them.
 ///
 /// # Errors
@@ -35,36 +45,41 @@ pub fn rules(
     defaults: &TopicRules,
     configs: &BTreeMap<String, String>,
 ) -> Result<TopicRules, TopicError> {
-    let mut rules = defaults.clone();
-    for (name, value) in configs {
-        let key = known(name)?;
-        let used = match key.usage {
-            Use::Rules(set) => set(&mut rules, value),
-            Use::Fixed(also) => fixed(key, also, value),
-        };
-        used.map_err(|why| {
-            TopicError::InvalidConfig(format!(
-                "Invalid value {value} for configuration {name}: {why}"
-            ))
-        })?;
+    let Applied { rules, refused } = applied(defaults, configs);
+    match refused.into_iter().next() {
+        None => Ok(rules),
+        Some(why) => Err(TopicError::InvalidConfig(why)),
     }
+}
+
+/// The same for configs that are stored, whatever they are.
+pub fn applied(defaults: &TopicRules, configs: &BTreeMap<String, String>) -> Applied {
+    let mut rules = defaults.clone();
+    let configs = configs.iter();
+    let mut refused: Vec<String> = configs
+        .filter_map(|(name, value)| apply(&mut rules, name, value).err())
+        .collect();
     let CompactionRules {
         min_lag_ms,
         max_lag_ms,
         ..
     } = rules.compaction;
     if min_lag_ms > max_lag_ms {
-        return Err(TopicError::InvalidConfig(format!(
+        refused.push(format!(
             "conflict topic config setting min.compaction.lag.ms ({min_lag_ms}) > \
              max.compaction.lag.ms ({max_lag_ms})"
-        )));
+        ));
     }
-    Ok(rules)
+    Applied { rules, refused }
 }
 
-fn known(name: &str) -> Result<&'static TopicKey, TopicError> {
-    keys::find(name)
-        .ok_or_else(|| TopicError::InvalidConfig(format!("Unknown topic config name: {name}")))
+fn apply(rules: &mut TopicRules, name: &str, value: &str) -> Result<(), String> {
+    let key = keys::find(name).ok_or_else(|| format!("Unknown topic config name: {name}"))?;
+    let used = match key.usage {
+        Use::Rules(set) => set(rules, value),
+        Use::Fixed(also) => fixed(key, also, value),
+    };
+    used.map_err(|why| format!("Invalid value {value} for configuration {name}: {why}"))
 }
 
 /// A value whose mechanism is not there is refused, unless it changes nothing.

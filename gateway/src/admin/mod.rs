@@ -173,7 +173,8 @@ impl Views for Health {
         let count = damaged.len();
         let damaged = damaged.first();
         let damaged = damaged.map(|first| format!("{count} damaged, such as {first}"));
-        let [shards, partitions] = serving(&self.parts.broker.condition());
+        let condition = self.parts.broker.condition();
+        let [shards, partitions] = serving(&condition);
         let (txns, groups) = (self.parts.broker.txns(), self.parts.broker.offsets());
         let coordinators = loading(txns.slots_loading(), groups.slots_loading());
         let coordinators = coordinators.or_else(|| refused.is_some().then(unwritten));
@@ -184,6 +185,7 @@ impl Views for Health {
             Check::new("owner", self.owner()),
             shards,
             partitions,
+            Check::degraded("configs", condition.refused),
             Check::degraded("coordinators", coordinators),
             Check::degraded("files", damaged),
             Check::degraded("disk", disk),

@@ -92,7 +92,9 @@ impl Broker {
         may_seal: bool,
     ) -> BTreeMap<ShardId, Vec<(Arc<Partition>, CompactionPass)>> {
         let mut shards: BTreeMap<ShardId, Vec<_>> = BTreeMap::new();
-        for topic in self.topics().iter().filter(|topic| topic.rules.compact) {
+        let topics = self.topics();
+        let compacted = topics.iter().filter(|topic| topic.rules.compact);
+        for topic in compacted.filter(|topic| topic.reclaims()) {
             let pass = CompactionPass {
                 rules: topic.rules.compaction,
                 retention: topic.rules.retention,

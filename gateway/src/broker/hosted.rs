@@ -15,7 +15,11 @@ use uuid::Uuid;
 use super::{Broker, CatalogueTopic, NoTopic, TopicError};
 use crate::partition::validate::TopicRules;
 use crate::partition::{AppendError, Lane, Partition};
-use crate::topic_config;
+use crate::topic_config::{self, Applied};
+
+/// What comes of stored configs that do not apply.
+pub(super) const KEPT: &str = "a stored config of the topic is not in force: none of its records is deleted or compacted \
+     until it is altered";
 
 /// A topic to be created.
 #[derive(Debug, Clone)]
@@ -39,6 +43,8 @@ pub struct HostedTopic {
     pub configs: BTreeMap<String, String>,
     /// What its batches must be like.
     pub rules: TopicRules,
+    /// Why some of the configs are not in force.
+    pub(super) refused: Vec<String>,
     /// Its partitions, also those that their storage does not serve.
     pub partitions: Vec<Arc<Partition>>,
     /// The shard of each partition.
@@ -61,6 +67,11 @@ impl HostedTopic {
                 Some(error) => Err(error),
             },
         )
+    }
+
+    /// Whether records of it may go by its rules. What was stored may have meant to keep them.
+    pub(super) fn reclaims(&self) -> bool {
+        self.refused.is_empty()
     }
 
     /// Whether it is served as the catalogue has it.
@@ -297,16 +308,18 @@ impl Broker {
 
     /// Serves a topic as the catalogue has it now, with what is open of it.
     fn serve(&self, topic: CatalogueTopic, partitions: Vec<Arc<Partition>>) {
-        let rules = topic_config::rules(&self.config.topic_defaults, &topic.configs)
-            .unwrap_or_else(|error| {
-                tracing::warn!(topic = topic.name, %error, "stored topic config without effect");
-                self.config.topic_defaults.clone()
-            });
+        let Applied { rules, refused } =
+            topic_config::applied(&self.config.topic_defaults, &topic.configs);
+        for why in &refused {
+            let topic = topic.name.as_str();
+            tracing::error!(topic, why, "{KEPT}");
+        }
         self.hosted.insert(HostedTopic {
             name: StrBytes::from_string(topic.name),
             id: topic.id,
             configs: topic.configs,
             rules,
+            refused,
             partitions,
             shards: topic.partitions.iter().map(|(shard, _)| *shard).collect(),
         });

@@ -13,6 +13,7 @@ use store_adapter::runtime::{BoxFuture, Told};
 use store_adapter::store::{ShardInfo, StoreError};
 
 use super::Broker;
+use super::hosted::KEPT;
 use crate::partition::AppendError;
 
 /// How often shards are looked at when nothing is known to be closed.
@@ -34,6 +35,8 @@ pub struct Condition {
     pub cut: usize,
     /// One of these.
     pub cut_example: Option<String>,
+    /// A topic with configs that are not in force, and why.
+    pub refused: Option<String>,
     /// Shards that this broker owns.
     pub shards: usize,
     /// Shards that are not open, with the reasons.
@@ -61,6 +64,10 @@ impl Broker {
                 condition.closed.push(format!("shard {}: {error}", shard.0));
             }
         }
+        condition.refused = self.topics().iter().find_map(|topic| {
+            let why = topic.refused.first()?;
+            Some(format!("{}: {why}; {KEPT}", topic.name))
+        });
         for partition in self.hosted.partitions() {
             condition.partitions += 1;
             let number = partition.id().partition;

@@ -33,7 +33,7 @@ impl Broker {
     }
 
     async fn retain(&self, topic: &HostedTopic) {
-        if !topic.rules.delete {
+        if !topic.rules.delete || !topic.reclaims() {
             return;
         }
         for partition in &topic.partitions {

@@ -35,6 +35,20 @@ fn accepted_configs_take_effect() {
 }
 
 #[test]
+fn what_is_stored_applies_as_far_as_it_goes() {
+    let configs = [
+        ("retention.ms", "5"),
+        ("a.newer.key", "x"),
+        ("segment.bytes", "many"),
+    ];
+    let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let Applied { rules, refused } = applied(&TopicRules::default(), &configs.into());
+    assert_eq!(rules.retention.retention_ms, 5);
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    assert_eq!(refused[0], "Unknown topic config name: a.newer.key");
+}
+
+#[test]
 fn retention_takes_what_kafka_takes() {
     let with = |name, value| with(name, value).unwrap().retention;
     assert_eq!(with("retention.ms", "-1").retention_ms, -1);

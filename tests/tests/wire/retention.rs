@@ -10,7 +10,8 @@ use kafka_protocol::protocol::StrBytes;
 use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::{RawClient, ops};
 
-use crate::kit::{P, Target, produce};
+use crate::compaction::{NOBODY, keyed};
+use crate::kit::{P, Target, now_ms, on_kafka, produce};
 use crate::reading::fetch_request;
 
 /// Kafka looks for the first time after `log.initial.task.delay.ms`.
@@ -104,6 +105,47 @@ async fn without_a_policy_nothing_goes() {
         set(&mut client, "by-nothing", "cleanup.policy", "delete").await;
         begins_at(&mut client, "by-nothing", 4).await;
     }
+}
+
+/// What was stored meant something, perhaps to keep everything: the broker's defaults are not it.
+#[tokio::test]
+async fn a_topic_whose_configs_do_not_apply_any_more_keeps_its_records() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&SOON);
+    let eight_days_ago = now_ms() - 8 * 86_400_000;
+    let aged = async |topic: &str, configs: &[(&str, &str)]| {
+        let small = [("segment.bytes", MEBIBYTE)];
+        let configs: Vec<_> = small.iter().chain(configs).copied().collect();
+        let mut client = target.with_configs(topic, 1, &configs).await;
+        for n in 0..4 {
+            let large = "x".repeat(600_000);
+            let batch = keyed(NOBODY, eight_days_ago, &[("k", Some(&large))]);
+            assert_eq!(produce(&mut client, topic, batch).await, (0, n));
+        }
+        client
+    };
+    let lag = ("min.compaction.lag.ms", "7200000");
+    drop(aged("lags", &[("cleanup.policy", "compact"), lag]).await);
+    target.gateway(|gateway, _| {
+        assert!(gateway.stop().unwrap().success());
+        let less = "log.cleaner.max.compaction.lag.ms=3600000";
+        gateway.options().overrides.push(less.to_owned());
+        gateway.restart().unwrap();
+    });
+    let ready = target.admin("/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    assert!(ready.contains("\nconfigs: lags: conflict topic"), "{ready}");
+    // Another topic loses its records, this one does not.
+    let mut client = aged("plain", &[]).await;
+    begins_at(&mut client, "plain", 3).await;
+    begins_at(&mut client, "lags", 0).await;
+    set(&mut client, "lags", "min.compaction.lag.ms", "0").await;
+    assert!(!target.admin("/readyz").contains("configs:"));
+    set(&mut client, "lags", "cleanup.policy", "delete").await;
+    begins_at(&mut client, "lags", 3).await;
+    target.log_is_clean(&["a stored config of the topic is not in force"]);
 }
 
 #[tokio::test]
