@@ -6,7 +6,7 @@
 //! it out, so a checksum never outlives the content that it is of, as a field that is kept would.
 //! A file without it is of an earlier version, or was edited by hand, and is believed as it is.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 /// Bytes of a checksum.
 pub const SUM_LEN: usize = 32;
@@ -24,13 +24,17 @@ pub struct WrongSum;
 
 /// `json`, which must not end in blanks, and its checksum.
 pub fn with_sum(json: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(json.len() + SUM_LEN);
-    bytes.put_slice(json);
+    let mut bytes = Vec::with_capacity(json.len() + SUM_LEN);
+    bytes.extend_from_slice(json);
+    add_sum(&mut bytes);
+    bytes.into()
+}
+
+/// Puts the checksum behind `json`, which must not end in blanks.
+pub fn add_sum(json: &mut Vec<u8>) {
     let sum = crc32c::crc32c(json);
-    for bit in (0..u32::BITS).rev() {
-        bytes.put_u8(if sum >> bit & 1 == 0 { ZERO } else { ONE });
-    }
-    bytes.freeze()
+    let bits = (0..u32::BITS).rev().map(|bit| sum >> bit & 1);
+    json.extend(bits.map(|bit| if bit == 0 { ZERO } else { ONE }));
 }
 
 /// Checks the file `bytes`, if it has a checksum.

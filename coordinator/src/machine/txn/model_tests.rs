@@ -107,7 +107,7 @@ impl Run {
         // Through the file, as a reader finds it.
         self.file = change.next.as_ref().map(|next| {
             let file = TxnEntryFile::of(next, &Extra::new());
-            file.encode().unwrap();
+            file.field("x").unwrap();
             file.into_entry(0).0
         });
         self.memory.clone_from(&self.file);

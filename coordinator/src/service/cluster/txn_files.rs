@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use store_adapter::ids::OwnerEpoch;
 use store_adapter::runtime::BoxFuture;
 use store_adapter::volume::owned::{Area, Claim, OwnedError, OwnedFiles, PresentOwner};
-use store_adapter::volume::sum::with_sum;
 
 use super::files::Files;
 use crate::service::txns::{SlotFileError, SlotFiles};
 use crate::slot_hash::fnv1a32;
-use crate::volume::format::{TXN_SLOTS, TxnSlotFile};
+use crate::volume::format::{SlotText, TXN_SLOTS, TxnSlotFile};
 use crate::volume::layout::Place;
 
 /// The transaction slots that this broker owns. Its futures are awaited in io tasks only.
@@ -102,11 +100,11 @@ impl SlotFiles for VolumeSlotFiles {
         })
     }
 
-    fn replace(&self, slot: u32, bytes: Bytes) -> BoxFuture<'_, Result<(), SlotFileError>> {
+    fn replace(&self, slot: u32, text: SlotText) -> BoxFuture<'_, Result<(), SlotFileError>> {
         Box::pin(async move {
             let claim = self.claimed(slot)?;
             let path = Place::TxnSlot(slot).path();
-            let replaced = claim.replace(&path, with_sum(&bytes)).await;
+            let replaced = claim.replace(&path, text.bytes().clone()).await;
             replaced.map_err(file_error)
         })
     }

@@ -146,7 +146,7 @@ impl Txns {
                     return Err(TxnError::CoordinatorNotAvailable);
                 }
                 let (waiter, durable) = oneshot::channel();
-                state.put(id, (*change).clone(), Some(waiter))?;
+                state.put(id, change.next.as_ref(), Some(waiter))?;
                 self.queue_slot(slot, &mut state);
                 Ok(Step::Persist(durable, change, then))
             }

@@ -2,11 +2,10 @@
 
 use std::fmt::Debug;
 
-use bytes::Bytes;
 use store_adapter::ids::OwnerEpoch;
 use store_adapter::runtime::BoxFuture;
 
-use crate::volume::format::TxnSlotFile;
+use crate::volume::format::{SlotText, TxnSlotFile};
 
 /// Why a slot was not taken over, read or replaced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,5 +39,5 @@ pub trait SlotFiles: Send + Sync + Debug + 'static {
     /// Whether a slot that was taken over is still owned, asked of the volume.
     fn check(&self, slot: u32) -> BoxFuture<'_, Result<(), SlotFileError>>;
     /// Replaces a slot's file; durable when it returns `Ok`.
-    fn replace(&self, slot: u32, bytes: Bytes) -> BoxFuture<'_, Result<(), SlotFileError>>;
+    fn replace(&self, slot: u32, text: SlotText) -> BoxFuture<'_, Result<(), SlotFileError>>;
 }

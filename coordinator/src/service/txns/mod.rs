@@ -9,6 +9,7 @@
 
 mod decide;
 mod files;
+mod ids;
 mod passes;
 mod ports;
 mod slot;

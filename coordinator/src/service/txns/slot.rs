@@ -8,14 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use store_adapter::ids::OwnerEpoch;
 use tokio::sync::{oneshot, watch};
 
 use super::files::SlotFileError;
-use crate::machine::txn::{Change, TxnEntry, TxnError, TxnState};
+use super::ids::Ids;
+use crate::machine::txn::{TxnEntry, TxnError, TxnState};
 use crate::slot_hash::fnv1a32;
-use crate::volume::format::{Extra, Format, TxnEntryFile, TxnSlotFile};
+use crate::volume::format::{Format, SlotText, TxnSlotFile};
 
 /// What is known of the slot's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,25 +37,16 @@ pub(super) enum Phase {
 /// Who waits for a change.
 pub(super) type Waiter = oneshot::Sender<Result<(), TxnError>>;
 
+/// A change of an id that is not durable yet.
 #[derive(Debug)]
 struct Pending {
-    change: Change,
-    encoded: Option<Bytes>,
+    /// The entry afterwards; `None` removes the id.
+    next: Option<TxnEntry>,
+    /// Its field in the file.
+    field: Vec<u8>,
     waiter: Option<Waiter>,
     /// It is in the write that is under way.
     taken: bool,
-}
-
-/// An id. There may be very many that nobody uses: what most of them lack is behind a pointer, and
-/// so is what would be kept for the free places of a node of the map.
-#[derive(Debug, Default)]
-struct Cell {
-    entry: Option<Box<TxnEntry>>,
-    extra: Extra,
-    encoded: Bytes,
-    pending: Option<Box<Pending>>,
-    /// The decision is being carried out.
-    finishing: bool,
 }
 
 /// A slot.
@@ -66,13 +57,11 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
     /// How often in a row it was found damaged.
     pub(super) damaged_looks: u32,
-    cells: BTreeMap<Arc<str>, Cell>,
-    /// Bytes of the entries as they will be written.
-    bytes: usize,
+    /// What is in force.
+    ids: Ids,
+    pending: BTreeMap<Arc<str>, Pending>,
     /// Entries moved that are derivable: written with the next change, or by the next pass.
     soft: bool,
-    /// A write is under way.
-    writing: bool,
     /// Who wants to know whether the slot is still owned, as the volume has it from now on.
     sure: Vec<Waiter>,
     /// Those whom the work under way answers.
@@ -88,7 +77,7 @@ pub(super) struct Slot {
 pub(super) enum Work {
     Claim(OwnerEpoch),
     Load,
-    Write(Bytes),
+    Write(SlotText),
     Check,
 }
 
@@ -99,10 +88,9 @@ impl Slot {
             epoch,
             phase: Phase::Claim,
             damaged_looks: 0,
-            cells: BTreeMap::new(),
-            bytes: 0,
+            ids: Ids::default(),
+            pending: BTreeMap::new(),
             soft: false,
-            writing: false,
             sure: Vec::new(),
             asked: Vec::new(),
             queued: false,
@@ -121,70 +109,70 @@ impl Slot {
     }
 
     pub(super) fn entry(&self, id: &str) -> Option<&TxnEntry> {
-        self.cells.get(id)?.entry.as_deref()
+        self.ids.entry(id)
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Arc<str>, &TxnEntry)> {
-        let cells = self.cells.iter();
-        cells.filter_map(|(id, cell)| Some((id, cell.entry.as_deref()?)))
+        self.ids.entries()
     }
 
+    /// How many ids there are, with those that are being made.
     pub(super) fn len(&self) -> usize {
-        self.cells.len()
+        let made = self.pending.keys().filter(|id| self.entry(id).is_none());
+        self.ids.len() + made.count()
     }
 
     pub(super) fn is_pending(&self, id: &str) -> bool {
-        self.cells
-            .get(id)
-            .is_some_and(|cell| cell.pending.is_some())
+        self.pending.contains_key(id)
     }
 
-    /// Takes a change of an id that has none pending. `soft` changes are in force at once.
+    /// Takes a change of an id that has none pending; `None` removes the id.
     pub(super) fn put(
         &mut self,
         id: &Arc<str>,
-        change: Change,
+        next: Option<&TxnEntry>,
         waiter: Option<Waiter>,
     ) -> Result<(), TxnError> {
-        let cell = self.cells.get(id);
-        let none = Extra::new();
-        let extra = cell.map_or(&none, |cell| &cell.extra);
-        let encoded = encode(change.next.as_ref(), extra)?;
-        let before = cell.map_or(0, |cell| cell.encoded.len());
-        let room = room(id);
-        let after = encoded.as_ref().map_or(0, Bytes::len);
-        let bytes = self.bytes + after + room;
+        let field = match next {
+            Some(next) => self.field(id, next)?,
+            None => Vec::new(),
+        };
         // What has begun can be ended: that adds little, and is never refused.
-        let next = change.next.as_ref();
         let begins =
             next.is_some_and(|next| matches!(next.state, TxnState::Empty | TxnState::Ongoing));
         // Half of what can be read: changes that are pending at once are not counted together.
-        let full = u64::try_from(bytes).unwrap_or(u64::MAX) > TxnSlotFile::LEN_MAX / 2;
-        if begins && after > before && full {
+        let bytes = u64::try_from(self.ids.bytes() + field.len()).unwrap_or(u64::MAX);
+        let full = bytes > TxnSlotFile::LEN_MAX / 2;
+        if begins && full && field.len() > self.ids.field_len(id) {
             return Err(TxnError::CoordinatorNotAvailable);
         }
-        let cell = self.cells.entry(id.clone()).or_default();
-        cell.pending = Some(Box::new(Pending {
-            change,
-            encoded,
+        let pending = Pending {
+            next: next.cloned(),
+            field,
             waiter,
             taken: false,
-        }));
+        };
+        self.pending.insert(id.clone(), pending);
         Ok(())
     }
 
     /// Puts a change into force that can be derived again from what is durable.
     pub(super) fn put_soft(&mut self, id: &str, next: TxnEntry) -> Result<(), TxnError> {
-        let Some(cell) = self.cells.get_mut(id) else {
+        if self.entry(id).is_none() {
             return Err(TxnError::InvalidProducerIdMapping);
-        };
-        let encoded = encode(Some(&next), &cell.extra)?.unwrap_or_default();
-        self.bytes = self.bytes + encoded.len() - cell.encoded.len().min(self.bytes);
-        cell.encoded = encoded;
-        cell.entry = Some(Box::new(next));
+        }
+        let field = self.field(id, &next)?;
+        self.ids.put_unwritten(id, next, field);
         self.soft = true;
         self.tell();
         Ok(())
+    }
+
+    fn field(&self, id: &str, next: &TxnEntry) -> Result<Vec<u8>, TxnError> {
+        self.ids.field(id, next).map_err(|error| {
+            tracing::error!(%error, "a decision contradicts itself and was not taken");
+            TxnError::CoordinatorNotAvailable
+        })
     }
 
     /// Whether a decision of an id may still have to be carried out here.
@@ -199,14 +187,11 @@ impl Slot {
 
     /// Marks that somebody carries the decision of an id out; `false` if somebody does already.
     pub(super) fn begin_finish(&mut self, id: &str) -> bool {
-        let cell = self.cells.get_mut(id);
-        cell.is_some_and(|cell| !std::mem::replace(&mut cell.finishing, true))
+        self.ids.finishing(id, true) == Some(false)
     }
 
     pub(super) fn end_finish(&mut self, id: &str) {
-        if let Some(cell) = self.cells.get_mut(id) {
-            cell.finishing = false;
-        }
+        self.ids.finishing(id, false);
         self.tell();
     }
 
@@ -218,10 +203,10 @@ impl Slot {
             Phase::Rewrite => Some(Work::Write(self.image())),
             Phase::Ready => {
                 self.asked.append(&mut self.sure);
-                if !self.has_pending() && !self.asked.is_empty() {
+                if self.pending.is_empty() && !self.asked.is_empty() {
                     return Some(Work::Check);
                 }
-                (self.soft || self.has_pending()).then(|| Work::Write(self.image()))
+                (self.soft || !self.pending.is_empty()).then(|| Work::Write(self.image()))
             }
             Phase::Lost => None,
         }
@@ -231,13 +216,9 @@ impl Slot {
     pub(super) fn wants_work(&self) -> bool {
         match self.phase {
             Phase::Claim | Phase::Reload | Phase::Rewrite => true,
-            Phase::Ready => self.has_pending() || !self.sure.is_empty(),
+            Phase::Ready => !self.pending.is_empty() || !self.sure.is_empty(),
             Phase::Damaged | Phase::Lost => false,
         }
-    }
-
-    fn has_pending(&self) -> bool {
-        self.cells.values().any(|cell| cell.pending.is_some())
     }
 
     /// Has `waiter` told whether the slot is still owned: by the next write, or by a look.
@@ -265,7 +246,7 @@ impl Slot {
 
     /// Whether something is in force, or becomes so, that is not written yet.
     pub(super) fn is_unwritten(&self) -> bool {
-        self.phase == Phase::Ready && (self.soft || self.writing)
+        self.phase == Phase::Ready && (self.soft || self.ids.is_writing())
     }
 
     /// Whether something is in force that is not written.
@@ -273,24 +254,13 @@ impl Slot {
         self.soft && self.phase == Phase::Ready
     }
 
-    fn image(&mut self) -> Bytes {
-        for pending in self
-            .cells
-            .values_mut()
-            .filter_map(|cell| cell.pending.as_mut())
-        {
-            pending.taken = true;
-        }
+    fn image(&mut self) -> SlotText {
         self.soft = false;
-        self.writing = true;
-        let entries = self.cells.iter().filter_map(|(id, cell)| {
-            let encoded = match &cell.pending {
-                Some(pending) => pending.encoded.as_ref()?,
-                None => cell.entry.as_ref().map(|_| &cell.encoded)?,
-            };
-            Some((&**id, encoded))
+        let changed = self.pending.iter_mut().map(|(id, pending)| {
+            pending.taken = true;
+            (id, &*pending.field)
         });
-        TxnSlotFile::join(entries)
+        self.ids.write(changed)
     }
 
     /// Takes what the file has. An id of another slot is damage.
@@ -304,23 +274,9 @@ impl Slot {
         if let Some(id) = file.ids.keys().find(|id| !here(id)) {
             return Err(SlotFileError::Damaged(format!("{id:?} is of another slot")));
         }
-        let mut cells = BTreeMap::new();
-        self.bytes = 0;
-        for (id, entry) in file.ids {
-            let encoded = entry
-                .encode()
-                .map_err(|error| SlotFileError::Damaged(error.0))?;
-            self.bytes += encoded.len() + room(&id);
-            let (entry, extra) = entry.into_entry(now_ms);
-            let cell = Cell {
-                entry: Some(Box::new(entry)),
-                extra,
-                encoded,
-                ..Cell::default()
-            };
-            cells.insert(Arc::from(id), cell);
-        }
-        self.cells = cells;
+        let ids = Ids::of(file, now_ms);
+        self.ids = ids.map_err(|error| SlotFileError::Damaged(error.0))?;
+        self.pending.clear();
         self.damaged_looks = 0;
         self.soft = false;
         // After a claim the file was synced; after a write of unknown outcome it is written again.
@@ -333,30 +289,22 @@ impl Slot {
     }
 
     pub(super) fn written(&mut self) {
-        self.writing = false;
         self.phase = Phase::Ready;
         self.owned();
-        let mut gone = Vec::new();
-        for (id, cell) in &mut self.cells {
-            let Some(pending) = cell.pending.take_if(|pending| pending.taken) else {
-                continue;
-            };
-            let room = room(id);
-            if cell.entry.is_some() {
-                self.bytes = self.bytes.saturating_sub(cell.encoded.len() + room);
-            }
-            cell.encoded = pending.encoded.unwrap_or_default();
-            cell.entry = pending.change.next.map(Box::new);
-            match cell.entry {
-                Some(_) => self.bytes += cell.encoded.len() + room,
-                None => gone.push(id.clone()),
-            }
+        let changed = self.take_pending(true).into_iter();
+        self.ids.written(changed.map(|(id, pending)| {
             answer(pending.waiter, Ok(()));
-        }
-        for id in gone {
-            self.cells.remove(&id);
-        }
+            (id, pending.next)
+        }));
         self.tell();
+    }
+
+    /// The changes that were waiting to be written; `taken`: only those of the write under way.
+    fn take_pending(&mut self, taken: bool) -> BTreeMap<Arc<str>, Pending> {
+        let all = std::mem::take(&mut self.pending).into_iter();
+        let (out, left) = all.partition(|(_, pending)| pending.taken || !taken);
+        self.pending = left;
+        out
     }
 
     /// The write certainly did not happen.
@@ -380,46 +328,23 @@ impl Slot {
     pub(super) fn lost(&mut self) {
         self.phase = Phase::Lost;
         self.drop_pending(TxnError::NotCoordinator, false);
-        self.cells.clear();
+        self.ids = Ids::default();
     }
 
     fn drop_pending(&mut self, error: TxnError, only_taken: bool) {
-        self.writing = false;
+        self.ids.not_written();
         if !only_taken {
             self.asked.append(&mut self.sure);
         }
         self.refuse_asked(error);
-        for cell in self.cells.values_mut() {
-            let dropped = cell.pending.take_if(|pending| pending.taken || !only_taken);
-            if let Some(pending) = dropped {
-                answer(pending.waiter, Err(error));
-            }
+        for pending in self.take_pending(only_taken).into_values() {
+            answer(pending.waiter, Err(error));
         }
-        self.cells
-            .retain(|_, cell| cell.entry.is_some() || cell.pending.is_some());
         self.tell();
     }
 
     fn tell(&self) {
         self.moved.send_modify(|count| *count += 1);
-    }
-}
-
-/// Bytes that an id takes in the file at most: each of its own may be written as six.
-fn room(id: &str) -> usize {
-    id.len() * 6 + 8
-}
-
-fn encode(next: Option<&TxnEntry>, extra: &Extra) -> Result<Option<Bytes>, TxnError> {
-    let Some(next) = next else {
-        return Ok(None);
-    };
-    match TxnEntryFile::of(next, extra).encode() {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) => {
-            tracing::error!(%error, "a decision contradicts itself and was not taken");
-            Err(TxnError::CoordinatorNotAvailable)
-        }
     }
 }
 

@@ -101,8 +101,8 @@ impl Writer {
                 let loaded = self.files.load(number).await;
                 self.loaded(&slot, loaded)
             }
-            Some(Work::Write(bytes)) => {
-                let outcome = self.files.replace(number, bytes).await;
+            Some(Work::Write(text)) => {
+                let outcome = self.files.replace(number, text).await;
                 self.written(&slot, outcome)
             }
             Some(Work::Check) => {

@@ -1,8 +1,9 @@
 //! `producer_fences/from-kaas-<id>.json`: the epochs below which producers are refused everywhere.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use store_adapter::ids::ProducerId;
 
@@ -15,8 +16,8 @@ pub const FENCES_MAX: usize = 1 << 19;
 const SEEN: &str = "+seenMs";
 
 /// The file.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "Extra", into = "Extra")]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "Extra")]
 pub struct FencesFile {
     /// By producer id, the lowest epoch that is not fenced.
     pub fences: BTreeMap<i64, i16>,
@@ -127,18 +128,44 @@ impl TryFrom<Extra> for FencesFile {
     }
 }
 
-impl From<FencesFile> for Extra {
-    fn from(file: FencesFile) -> Self {
-        let mut map = file.extra;
-        if !file.seen_ms.is_empty() {
-            let seen = file.seen_ms.into_iter();
-            let seen: Map<String, Value> =
-                seen.map(|(pid, at)| (pid.to_string(), at.into())).collect();
-            map.insert(SEEN.to_owned(), seen.into());
+/// What the file has under a key.
+enum Field<'a> {
+    Epoch(i16),
+    Seen(&'a BTreeMap<i64, i64>),
+    Unknown(&'a Value),
+}
+
+/// The keys of producers, in the order of their text, as maps are written.
+fn keys<V: Copy>(map: &BTreeMap<i64, V>) -> Vec<(String, V)> {
+    let keys = map.iter().map(|(pid, value)| (pid.to_string(), *value));
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort_by(|(a, _), (b, _)| a.cmp(b));
+    keys
+}
+
+// Each session of a transactional id writes the whole file: nothing of it is copied first.
+impl Serialize for FencesFile {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let fences = keys(&self.fences).into_iter();
+        let fences = fences.map(|(pid, epoch)| (Cow::Owned(pid), Field::Epoch(epoch)));
+        let extra = self.extra.iter();
+        let extra = extra.map(|(key, value)| (Cow::Borrowed(&**key), Field::Unknown(value)));
+        let mut fields: Vec<(Cow<'_, str>, Field<'_>)> = extra.chain(fences).collect();
+        if !self.seen_ms.is_empty() {
+            fields.push((Cow::Borrowed(SEEN), Field::Seen(&self.seen_ms)));
         }
-        let fences = file.fences.into_iter();
-        map.extend(fences.map(|(pid, epoch)| (pid.to_string(), epoch.into())));
-        map
+        fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+        out.collect_map(fields)
+    }
+}
+
+impl Serialize for Field<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Epoch(epoch) => epoch.serialize(out),
+            Self::Seen(seen) => out.collect_map(keys(seen)),
+            Self::Unknown(value) => value.serialize(out),
+        }
     }
 }
 
@@ -158,6 +185,18 @@ mod tests {
         value.extra.insert("zz".into(), true.into());
         golden(
             r#"{"+seenMs":{"1099511627779":9},"1099511627779":5,"zz":true}"#,
+            &value,
+        );
+        // In the order of the text of keys.
+        value.fences.insert(999, 1);
+        value.fences.insert(2, 7);
+        value.seen_ms.insert(999, 3);
+        value.extra.insert("01".into(), 1.into());
+        golden(
+            concat!(
+                r#"{"+seenMs":{"1099511627779":9,"999":3},"01":1,"#,
+                r#""1099511627779":5,"2":7,"999":1,"zz":true}"#
+            ),
             &value,
         );
         for bad in [

@@ -12,6 +12,7 @@ mod group_offsets;
 mod id_block;
 mod manifest;
 mod marker_queue;
+mod slot_text;
 mod snapshot;
 mod time;
 mod tombstone;
@@ -34,6 +35,7 @@ pub use group_offsets::{GroupOffsetsFile, Kept, StagedEntry, StagedOffsetEntry};
 pub use id_block::IdBlockFile;
 pub use manifest::Manifest;
 pub use marker_queue::MarkerQueueFile;
+pub use slot_text::{SlotEdit, SlotText};
 pub use snapshot::{
     AbortedEntry, LastBatch, MarkerEntry, OpenEntry, ProducerEntry, ProducerSnapshot, RecentBatch,
     Restored, SNAPSHOT_VERSION, TxnIndexSnapshot, Writer, restore,

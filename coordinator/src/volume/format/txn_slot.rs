@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use store_adapter::fault::{Fault, planted};
 use store_adapter::ids::{BrokerId, ProducerEpoch, ProducerId};
@@ -15,6 +14,9 @@ use crate::machine::txn::{
     Client, Groups, Owed, OwedEntry, TIMEOUT_DEFAULT_MS, TopicIds, TopicPartitions, TxnEntry,
     TxnState,
 };
+
+/// What most fields of the file are shorter than, bytes.
+const FIELD_BYTES: usize = 512;
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -192,35 +194,24 @@ impl Format for TxnSlotFile {
     }
 }
 
-impl TxnSlotFile {
-    /// The bytes of a file whose entries were encoded by [`TxnEntryFile::encode`], in the order of
-    /// their ids.
-    pub fn join<'a>(entries: impl Iterator<Item = (&'a str, &'a Bytes)>) -> Bytes {
-        let mut out = Vec::from(*b"{");
-        for (id, entry) in entries {
-            if out.len() > 1 {
-                out.push(b',');
-            }
-            out.extend_from_slice(serde_json::Value::from(id).to_string().as_bytes());
-            out.push(b':');
-            out.extend_from_slice(entry);
-        }
-        out.push(b'}');
-        out.into()
-    }
-}
-
 impl TxnEntryFile {
-    /// The entry's bytes.
+    /// The entry as a field of the file of its slot: see [`SlotText`](super::SlotText).
     ///
     /// # Errors
     /// What a reader would take for damage.
-    pub fn encode(&self) -> Result<Bytes, FormatError> {
+    pub fn field(&self, id: &str) -> Result<Vec<u8>, FormatError> {
         if let Some(why) = self.contradiction() {
             return Err(FormatError(why));
         }
-        let bytes = serde_json::to_vec(self).map_err(|error| FormatError(error.to_string()))?;
-        Ok(bytes.into())
+        let mut field = Vec::with_capacity(FIELD_BYTES);
+        field.push(b',');
+        serde_json::to_writer(&mut field, id)
+            .and_then(|()| {
+                field.push(b':');
+                serde_json::to_writer(&mut field, self)
+            })
+            .map_err(|error| FormatError(error.to_string()))?;
+        Ok(field)
     }
 
     fn contradiction(&self) -> Option<String> {

@@ -19,7 +19,7 @@ use crate::service::txns::SlotFiles as _;
 use crate::slot_hash::fnv1a32;
 use crate::volume::format::{
     Extra, GroupOffsetsFile, LastBatch, Manifest, MarkerQueueFile, ProducerSnapshot,
-    SNAPSHOT_VERSION, TxnIndexSnapshot, decode,
+    SNAPSHOT_VERSION, SlotText, TxnIndexSnapshot, decode,
 };
 
 const GROUP: &str = "harmed-group";
@@ -77,11 +77,11 @@ fn written(site: &Site) -> (Said, Uuid) {
         // Reading makes the directory.
         node.fence_files().own().await.unwrap();
         node.fence_files().replace(&fences).await.unwrap();
-        let slot = br#"{"tx-commit":{"pid":7,"epoch":4,"state":"Ongoing","txnSeq":3}}"#;
+        let none = SlotText::default();
+        let mut slot = none.edit(0);
+        slot.add(br#","tx-commit":{"pid":7,"epoch":4,"state":"Ongoing","txnSeq":3}"#);
         let txns = node.txn_files();
-        txns.replace(txn_slot(), Bytes::from_static(slot))
-            .await
-            .unwrap();
+        txns.replace(txn_slot(), slot.finish()).await.unwrap();
         let offsets = r#"{"offsets":{"kept/0":42},"group":"harmed-group","seq":1}"#;
         let offsets: GroupOffsetsFile = decode(offsets.as_bytes()).unwrap();
         let groups = node.group_files();
