@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use coordinator::service::cluster;
+use coordinator::volume::layout::held_room;
 use serde::Serialize;
 use store_adapter::journal::{JournalCounters, MemoryIndex};
 use store_adapter::local::{MemoryIdentity, ProcHost};
@@ -441,8 +442,10 @@ async fn boot(
         Box::pin(Running::start(env.clone(), outside.clone(), boot.clone()))
     };
     let started = starting.until_started(start).await;
-    started.map_err(|error| StartError::Boot {
+    let running = started.map_err(|error| StartError::Boot {
         dir: config.data_dir.display().to_string(),
         error,
-    })
+    })?;
+    starting.space.hold_room(held_room(config.broker_id)).await;
+    Ok(running)
 }
