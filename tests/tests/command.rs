@@ -430,4 +430,14 @@ fn every_command_says_what_its_formats_have() {
         let said = fencepost(&args).ok();
         assert!(said.contains("\ntable: "), "{args:?}: {said}");
     }
+    let said = fencepost(&[
+        "store",
+        "check",
+        "--data-dir",
+        "/no/such",
+        "--format",
+        "help",
+    ])
+    .ok();
+    assert!(said.contains("\n  findings: list\n"), "{said}");
 }
