@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator::service::cluster;
 use coordinator::volume::layout::held_room;
@@ -30,6 +31,9 @@ use crate::request_budget::ByteBudget;
 use crate::server::{Listener, Server};
 use crate::stack;
 use crate::starting::Starting;
+
+/// How long a broker that has stopped waits for who reads its last answers over HTTP.
+const ADMIN_STOP: Duration = Duration::from_secs(1);
 
 /// Why a broker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -290,7 +294,12 @@ impl Gateway {
         }
         self.running.stop().await;
         self.stop_admin.cancel();
-        self.admin.await;
+        tokio::select! {
+            () = self.admin => {}
+            () = self.env.clock.sleep(ADMIN_STOP) => {
+                tracing::info!("the admin port is left while answers of it are not read");
+            }
+        }
         complete
     }
 }

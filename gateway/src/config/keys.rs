@@ -421,8 +421,10 @@ const KEYS: &[Key] = &[
             min: 0,
             max: 600_000,
         },
-        "10000",
-        "At SIGTERM, how long requests that are under way may take.",
+        "5000",
+        "At SIGTERM, how long requests that are under way may take; a client that takes none of \
+         its answers for a quarter of that is closed before. What comes behind it has to be done, \
+         too, before who stops the broker kills it: `docker stop` waits for 10 s.",
     ),
     used(
         "logging.format",
