@@ -355,7 +355,8 @@ const KEYS: &[Key] = &[
         "102400",
         "What the system is asked to hold of a connection's answers until the client's system has \
          them; it may take twice as much, and has limits of its own. More is faster over long \
-         distances; -1 leaves it to the system.",
+         distances; with a few KiB each answer waits for the client's system many times; -1 leaves \
+         it to the system.",
     ),
     used(
         "queued.max.request.bytes",
