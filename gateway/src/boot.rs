@@ -303,6 +303,7 @@ impl Running {
             store,
             snapshots: Arc::new(NodeSnapshots(node.clone())),
             volume: node.volume(),
+            space: config.space,
         };
         let broker = Broker::start(parts).await;
         passes.markers.bind(&broker);

@@ -9,8 +9,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator::service::cluster;
+use coordinator::volume::layout::held_room;
 use serde::Serialize;
 use store_adapter::journal::{JournalCounters, MemoryIndex};
 use store_adapter::local::{MemoryIdentity, ProcHost};
@@ -29,6 +31,9 @@ use crate::request_budget::ByteBudget;
 use crate::server::{Listener, Server};
 use crate::stack;
 use crate::starting::Starting;
+
+/// How long a broker that has stopped waits for who reads its last answers over HTTP.
+const ADMIN_STOP: Duration = Duration::from_secs(1);
 
 /// Why a broker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -289,7 +294,12 @@ impl Gateway {
         }
         self.running.stop().await;
         self.stop_admin.cancel();
-        self.admin.await;
+        tokio::select! {
+            () = self.admin => {}
+            () = self.env.clock.sleep(ADMIN_STOP) => {
+                tracing::info!("the admin port is left while answers of it are not read");
+            }
+        }
         complete
     }
 }
@@ -441,8 +451,10 @@ async fn boot(
         Box::pin(Running::start(env.clone(), outside.clone(), boot.clone()))
     };
     let started = starting.until_started(start).await;
-    started.map_err(|error| StartError::Boot {
+    let running = started.map_err(|error| StartError::Boot {
         dir: config.data_dir.display().to_string(),
         error,
-    })
+    })?;
+    starting.space.hold_room(held_room(config.broker_id)).await;
+    Ok(running)
 }

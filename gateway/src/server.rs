@@ -30,6 +30,8 @@ const BACKLOG: i32 = 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE: Duration = Duration::from_mins(1);
+/// A drain waits this part of its time for a peer that takes nothing.
+const DRAIN_STALL_PART: u32 = 4;
 
 /// Limits of all listeners together.
 #[derive(Debug, Clone)]
@@ -104,6 +106,8 @@ struct ServerShared {
     next_id: AtomicU64,
     tasks: TaskTracker,
     stop_accepting: CancellationToken,
+    /// How long a drain, once there is one, waits for a peer that takes nothing.
+    drain_stall: OnceLock<Duration>,
     kill: CancellationToken,
 }
 
@@ -131,6 +135,7 @@ impl Server {
             next_id: AtomicU64::new(1),
             tasks: TaskTracker::new(),
             stop_accepting: CancellationToken::new(),
+            drain_stall: OnceLock::new(),
             kill: CancellationToken::new(),
         });
         for (index, listener) in listeners.into_iter().enumerate() {
@@ -149,9 +154,11 @@ impl Server {
     }
 
     /// Stops accepting, lets every connection answer what it has ordered for at most `limit`,
-    /// then closes what is left. True if nothing was left.
+    /// then closes what is left. True if nothing was left. Whoever takes none of its answers for a
+    /// quarter of that is closed before.
     pub async fn drain(&self, limit: Duration) -> bool {
         let shared = &self.shared;
+        shared.drain_stall.get_or_init(|| limit / DRAIN_STALL_PART);
         shared.stop_accepting.cancel();
         shared.connection.drain.cancel();
         shared.tasks.close();
@@ -313,6 +320,7 @@ async fn sweep(shared: Arc<ServerShared>) {
             requests: shared.connection.budget.contended(),
         };
         let (idle, stuck) = (shared.limits.idle, shared.limits.write_stall);
+        let stuck = shared.drain_stall.get().map_or(stuck, |at| stuck.min(*at));
         let activities: Vec<_> = {
             let open = shared.open.lock();
             open.activities

@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use gateway::Gateway;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -321,6 +322,33 @@ async fn a_second_signal_during_the_drain_ends_the_process_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_reads_no_answer_of_the_admin_port_does_not_hold_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut process, addresses) = start(dir.path());
+    let client = tokio::net::TcpSocket::new_v4().unwrap();
+    client.set_recv_buffer_size(4096).unwrap();
+    let client = client.connect(addresses.admin.parse().unwrap());
+    let mut client = client.await.unwrap();
+    // Until the answers fill what the sockets hold, and no request is read any more.
+    let requests = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
+    let second = Duration::from_secs(1);
+    while let Ok(sent) = tokio::time::timeout(second, client.write_all(&requests)).await {
+        sent.unwrap();
+    }
+    signal(&process, "TERM");
+    // An answer that is not read is given up after a minute.
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    for _ in 0..2000 {
+        pace.tick().await;
+        if let Some(status) = process.child.try_wait().unwrap() {
+            assert_eq!(status.code(), Some(0));
+            return;
+        }
+    }
+    panic!("it waits for a client");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_was_taken_over_says_so_once_and_exits_with_1() {
     let dir = tempfile::tempdir().unwrap();
     let (mut first, addresses, mut log) = start_logged(dir.path(), &[]);
@@ -345,7 +373,7 @@ async fn a_process_that_was_taken_over_says_so_once_and_exits_with_1() {
 
 /// Waits until a broker answers for all that it coordinates.
 async fn coordinates(admin: &str) {
-    let mut pace = tokio::time::interval(std::time::Duration::from_millis(20));
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
     while !get(admin, "/readyz?verbose")
         .await
         .contains("\n[+]coordinators ")

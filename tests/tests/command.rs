@@ -146,6 +146,19 @@ fn everything_that_is_wrong_is_said_at_once_with_what_is_allowed() {
         assert_eq!(said.code, Some(2), "{args:?}");
         assert!(said.err.contains(says), "{args:?}: {}", said.err);
     }
+    let listeners = "listeners=SSL://h:1,OUT://h:2,PLAINTEXT://0.0.0.0:3";
+    let said = fencepost(&["check-config", "--override", listeners]);
+    assert_eq!(said.code, Some(2));
+    let lines: Vec<&str> = said.err.lines().collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+}
+
+#[test]
+fn that_nothing_is_given_is_said() {
+    let said = fencepost(&["check-config"]).ok();
+    assert_eq!(said, "no key is given: all are at their defaults\n");
+    let rows = fencepost(&["check-config", "--format", "json"]).rows();
+    assert!(rows.is_empty());
 }
 
 #[test]
@@ -430,4 +443,14 @@ fn every_command_says_what_its_formats_have() {
         let said = fencepost(&args).ok();
         assert!(said.contains("\ntable: "), "{args:?}: {said}");
     }
+    let said = fencepost(&[
+        "store",
+        "check",
+        "--data-dir",
+        "/no/such",
+        "--format",
+        "help",
+    ])
+    .ok();
+    assert!(said.contains("\n  findings: list\n"), "{said}");
 }

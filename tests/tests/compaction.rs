@@ -476,6 +476,7 @@ fn deps(env: &Env, store: Arc<dyn LogStore>, snapshots: Arc<Kept>) -> PartitionD
         classified: Arc::default(),
         refusals: Arc::default(),
         repair: Arc::default(),
+        space: None,
         unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
     }
 }

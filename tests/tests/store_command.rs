@@ -1,7 +1,8 @@
 //! `fencepost store`: what it says of a store, of a damaged one, and of one in use.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tests::gatewayproc::{Gateway, GatewayOptions, binary};
@@ -42,8 +43,17 @@ async fn produce(client: &mut RawClient, topic: &str, records: &[&[u8]]) {
 
 /// A data directory with three batches of one topic and one of another; its broker runs.
 async fn filled(dir: &Path) -> (Gateway, PathBuf) {
+    filled_on(dir, false).await
+}
+
+async fn filled_on(dir: &Path, kv: bool) -> (Gateway, PathBuf) {
     let data_dir = dir.join("data");
-    let gateway = Gateway::start(&data_dir, &GatewayOptions::default()).unwrap();
+    let store = if kv { "sled:?layout=kv" } else { "sled:" };
+    let options = GatewayOptions {
+        args: ["--store", store].map(str::to_owned).to_vec(),
+        ..GatewayOptions::default()
+    };
+    let gateway = Gateway::start(&data_dir, &options).unwrap();
     let mut client = RawClient::connect(gateway.address()).await.unwrap();
     for topic in ["orders", "other"] {
         ops::create_topic(&mut client, topic, 1, &[]).await.unwrap();
@@ -187,6 +197,26 @@ async fn databases_of_kv_are_read_too() {
     let unknown = text(&kv(&["export", "no-such"]).stderr);
     assert!(unknown.contains("no log of topic"), "{unknown}");
     assert_eq!(tree(&data_dir), before);
+    for signal in ["TERM", "INT"] {
+        let mut command = Command::new(binary().unwrap());
+        command.env("TMPDIR", &scratch);
+        command.arg("store").arg("--data-dir").arg(&data_dir);
+        command.args(["export", "small"]).stdout(Stdio::piped());
+        let mut running = command.spawn().unwrap();
+        // It prints more than a pipe takes: with the copy there, it waits for a reader.
+        running
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut [0])
+            .unwrap();
+        assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1);
+        let pid = running.id().to_string();
+        let killed = Command::new("kill").args(["-s", signal, &pid]).status();
+        assert!(killed.unwrap().success());
+        assert_eq!(running.wait().unwrap().code(), Some(1));
+        assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
+    }
     // Where the database can't be read, nothing is said of what is in it.
     std::fs::remove_file(data_dir.join("__store/shard-0/kv/rounds")).unwrap();
     let checked = kv(&["check"]);
@@ -231,6 +261,91 @@ async fn a_log_that_lost_its_end_is_found() {
         "{said}"
     );
     assert!(said.contains("records at its end are lost"), "{said}");
+}
+
+/// A number in a file gets another value; behind it stands the checksum of either content.
+fn rewrite(path: &Path, from: &str, to: &str, with_sum: bool) {
+    let file = std::fs::read(path).unwrap();
+    let content = text(file.trim_ascii_end());
+    let changed = content.replace(from, to);
+    assert_ne!(changed, content);
+    let mut bytes = changed.clone().into_bytes();
+    if with_sum {
+        bytes = store_adapter::volume::sum::with_sum(&bytes).to_vec();
+    } else {
+        bytes.extend(&file[content.len()..]);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_manifest_that_is_damaged_or_tells_of_more_is_found() {
+    for kv in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut gateway, data_dir) = filled_on(dir.path(), kv).await;
+        gateway.stop().unwrap();
+        assert!(store(&data_dir, &["check"]).status.success());
+        let manifest = data_dir.join("orders/0/manifest.json");
+        let whole = std::fs::read(&manifest).unwrap();
+        let epoch = text(&whole);
+        let epoch = epoch.split([':', ',']).nth(1).unwrap();
+        for (from, to, with_sum, expected) in [
+            (
+                "\"highWatermark\":5",
+                "\"highWatermark\":4",
+                false,
+                "checksum",
+            ),
+            ("{", "", true, "expected"),
+            (
+                "\"highWatermark\":5",
+                "\"highWatermark\":6",
+                true,
+                "records at its end are lost",
+            ),
+            (
+                "\"logStartOffset\":0",
+                "\"logStartOffset\":5",
+                true,
+                "it began at 5",
+            ),
+            (
+                format!("\"epoch\":{epoch}").as_str(),
+                "\"epoch\":4000000000",
+                true,
+                "this tells of 4000000000",
+            ),
+        ] {
+            rewrite(&manifest, from, to, with_sum);
+            let checked = store(&data_dir, &["check"]);
+            assert_eq!(checked.status.code(), Some(1), "{from} {to}");
+            let said = text(&checked.stderr);
+            assert!(said.contains("\norders/0/manifest.json: "), "{said}");
+            assert!(said.contains(expected), "{said}");
+            assert!(said.contains("1 findings"), "{said}");
+            std::fs::write(&manifest, &whole).unwrap();
+        }
+        // Beside a log that is gone.
+        let lost = data_dir.join("orders/7");
+        std::fs::create_dir(&lost).unwrap();
+        std::fs::write(lost.join("manifest.json"), &whole).unwrap();
+        let said = text(&store(&data_dir, &["check"]).stderr);
+        assert!(said.contains("\norders/7/manifest.json: the store has no log of orders-7"));
+        assert!(said.contains("1 findings"), "{said}");
+        std::fs::remove_dir_all(&lost).unwrap();
+        // Of another topic that had the name.
+        let id = text(&whole);
+        let id = id.split('"').rev().nth(1).unwrap().to_owned();
+        rewrite(&manifest, &id, "12345678-9abc-4def-8123-456789abcdef", true);
+        assert!(store(&data_dir, &["check"]).status.success());
+        for name in ["producer-state.snapshot", "txn-index.snapshot"] {
+            let path = data_dir.join("orders/0").join(name);
+            rewrite(&path, "\"version\":1", "\"version\":2", false);
+            let checked = store(&data_dir, &["check"]);
+            let said = text(&checked.stderr);
+            assert!(said.contains(&format!("orders/0/{name}: ")), "{said}");
+        }
+    }
 }
 
 #[test]

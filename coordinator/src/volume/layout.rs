@@ -351,6 +351,11 @@ pub fn quarantine_name(path: &VolumePath, content_hash: u64) -> String {
     format!("{}{suffix}", &escaped[..cut])
 }
 
+/// The file that holds room for what a broker is to delete on a full volume.
+pub fn held_room(broker: BrokerId) -> VolumePath {
+    cluster_dir().join(&format!("room-{}", broker.name()))
+}
+
 /// A topic's directory.
 pub fn topic_dir(topic: &str) -> VolumePath {
     VolumePath::root().join(topic)

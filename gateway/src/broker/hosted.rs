@@ -210,6 +210,9 @@ impl Broker {
 
     /// Deletes a topic: the tombstone is durable before the topic stops being served.
     pub(crate) async fn delete_topic(&self, id: Uuid) -> Result<(), TopicError> {
+        if let Some(space) = &self.space {
+            space.make_way().await;
+        }
         let _one_at_a_time = self.hosted.changing.lock().await;
         self.catalogue.delete(id).await?;
         self.unhost(id).await;

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
-use store_adapter::volume::Volume;
+use store_adapter::volume::{SpaceWatch, Volume};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -133,6 +133,8 @@ pub struct BrokerParts {
     pub snapshots: Arc<dyn SnapshotFiles>,
     /// What all of it is on. Its futures are awaited in io tasks only.
     pub volume: Arc<dyn Volume>,
+    /// Makes way for deletions on a full volume.
+    pub space: Option<SpaceWatch>,
 }
 
 /// What [`Broker::wide_polls`] has.
@@ -155,6 +157,7 @@ pub struct Broker {
     fences: Fences,
     snapshots: Arc<dyn SnapshotFiles>,
     volume: Arc<dyn Volume>,
+    space: Option<SpaceWatch>,
     sessions: Mutex<FetchSessions>,
     answers: AnswerBudget,
     /// KiB for long polls of many partitions.
@@ -202,6 +205,7 @@ impl Broker {
             fences: parts.fences,
             snapshots: parts.snapshots,
             volume: parts.volume,
+            space: parts.space,
             hosted: Hosted::default(),
             stopping: CancellationToken::new(),
             classified: Arc::default(),
@@ -385,6 +389,7 @@ impl Broker {
             classified: self.classified.clone(),
             refusals: self.refusals.clone(),
             repair: self.repair.clone(),
+            space: self.space.clone(),
             unpacking: self.unpacking.clone(),
         }
     }

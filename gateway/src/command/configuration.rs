@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use gateway::config::keys::{self, Effect, Key};
-use gateway::config::{ConfigError, Settings, Unuse};
+use gateway::config::{Config, ConfigError, Settings, Unuse};
 use gateway::topic_config;
 use serde::Serialize;
 
@@ -98,6 +98,8 @@ impl Row for Given {
     }
 }
 
+const NOTHING_GIVEN: &str = "no key is given: all are at their defaults\n";
+
 /// What every key that was given does, and what is wrong.
 pub(super) fn check(sources: &Sources, format: Format) -> Result<String, Failure> {
     if format == Format::Help {
@@ -117,7 +119,10 @@ pub(super) fn check(sources: &Sources, format: Format) -> Result<String, Failure
         effect: unused.why.to_string(),
     });
     let rows: Vec<Given> = used.chain(unused).collect();
-    let shown = render(&rows, format)?;
+    let shown = match format {
+        Format::Table | Format::Wide if rows.is_empty() => NOTHING_GIVEN.to_owned(),
+        format => render(&rows, format)?,
+    };
     match wrong(sources, &settings).as_slice() {
         [] => Ok(shown),
         wrong => Err(Failure::Usage(wrong.join("\nfencepost: ")).after(shown)),
@@ -133,8 +138,12 @@ fn read(sources: &Sources) -> Result<Settings, Failure> {
 fn wrong(sources: &Sources, settings: &Settings) -> Vec<String> {
     let mut wrong: Vec<ConfigError> = settings.wrong().collect();
     if wrong.is_empty() {
+        wrong = Config::wrong_listeners(settings);
         let filter = |config| logging::filter(&config, settings).map(drop);
-        wrong.extend(sources.config(settings).and_then(filter).err());
+        let first = sources.config(settings).and_then(filter).err();
+        // One of the listeners may be what comes first.
+        let first = first.filter(|first| !wrong.contains(first));
+        wrong.extend(first);
     }
     wrong.iter().map(ToString::to_string).collect()
 }

@@ -53,7 +53,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Group(group) => return ask(group.run()),
         Command::Health(health) => return ask(health.run()),
         Command::Produce(produce) => return ask(produce.run()),
-        Command::Store(store) => return output::finish(store.run()),
+        Command::Store(store) => return ask(store.run()),
         Command::Topic(topic) => return ask(topic.run()),
         Command::Txn(txn) => return ask(txn.run()),
     };

@@ -309,6 +309,11 @@ pub(super) fn finish(outcome: Result<String, Failure>) -> ExitCode {
         Err(Failure::Partly { output, why }) => (output, Some(*why)),
         Err(failure) => (String::new(), Some(failure)),
     };
+    if let Some(failure) = failure.as_ref().filter(|_| output.is_empty()) {
+        // Without a word to the output: a thread that was left behind may be writing there.
+        complain(failure);
+        return ExitCode::from(failure.code());
+    }
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(output.as_bytes());
     let written = written.and_then(|()| stdout.flush());

@@ -355,7 +355,8 @@ const KEYS: &[Key] = &[
         "102400",
         "What the system is asked to hold of a connection's answers until the client's system has \
          them; it may take twice as much, and has limits of its own. More is faster over long \
-         distances; -1 leaves it to the system.",
+         distances; with a few KiB each answer waits for the client's system many times; -1 leaves \
+         it to the system.",
     ),
     used(
         "queued.max.request.bytes",
@@ -421,8 +422,10 @@ const KEYS: &[Key] = &[
             min: 0,
             max: 600_000,
         },
-        "10000",
-        "At SIGTERM, how long requests that are under way may take.",
+        "5000",
+        "At SIGTERM, how long requests that are under way may take; a client that takes none of \
+         its answers for a quarter of that is closed before. What comes behind it has to be done, \
+         too, before who stops the broker kills it: `docker stop` waits for 10 s.",
     ),
     used(
         "logging.format",

@@ -30,43 +30,68 @@ const FORM: &str = "NAME://HOST:PORT, several by commas";
 /// address.
 ///
 /// # Errors
-/// What Kafka refuses too: bad forms, names or ports twice, a name without a protocol, and
-/// 0.0.0.0 as an address for clients. Also every protocol but PLAINTEXT.
+/// The first of what is [`judged`].
 pub(super) fn listeners(
     settings: &Settings,
     hostname: impl Fn() -> Option<String>,
 ) -> Result<Vec<ListenerConfig>, ConfigError> {
+    let (listeners, wrong) = judged(settings, hostname);
+    wrong.into_iter().next().map_or(Ok(listeners), Err)
+}
+
+/// Listeners that are right, and everything that is wrong with the others: what Kafka refuses too,
+/// bad forms, names or ports twice, a name without a protocol, and 0.0.0.0 as an address for
+/// clients; also every protocol but PLAINTEXT.
+pub(super) fn judged(
+    settings: &Settings,
+    hostname: impl Fn() -> Option<String>,
+) -> (Vec<ListenerConfig>, Vec<ConfigError>) {
+    let mut wrong = Vec::new();
     let dropped = names(&settings.get("controller.listener.names").value);
-    let bound = endpoints(settings, "listeners", &dropped)?;
-    let advertised = endpoints(settings, "advertised.listeners", &dropped)?;
-    if bound.is_empty() {
-        return Err(settings.refuse("listeners", format!("at least one of {FORM}")));
+    let bound = kept(endpoints(settings, "listeners", &dropped), &mut wrong);
+    let advertised = endpoints(settings, "advertised.listeners", &dropped);
+    let advertised = kept(advertised, &mut wrong);
+    let protocols = kept(protocols(settings), &mut wrong);
+    if bound.is_empty() && wrong.is_empty() {
+        wrong.push(settings.refuse("listeners", format!("at least one of {FORM}")));
     }
-    check_ports(settings, &bound)?;
+    if !wrong.is_empty() {
+        return (Vec::new(), wrong);
+    }
+    kept(check_ports(settings, &bound), &mut wrong);
     let unknown = advertised
         .iter()
-        .find(|(name, _)| !bound.iter().any(|(known, _)| known == name));
-    if let Some((name, _)) = unknown {
-        return Err(settings.refuse(
+        .filter(|(name, _)| !bound.iter().any(|(known, _)| known == name));
+    wrong.extend(unknown.map(|(name, _)| {
+        settings.refuse(
             "advertised.listeners",
             format!("the names of `listeners`, which have no {name}"),
-        ));
-    }
+        )
+    }));
     let advertised: BTreeMap<_, _> = advertised.into_iter().collect();
-    let protocols = protocols(settings)?;
     let mut listeners = Vec::new();
     for (name, bind) in bound {
-        check_protocol(settings, &name, &protocols)?;
         let told = advertised.get(&name).cloned();
-        let advertised = told.unwrap_or_else(|| bind.clone());
-        let advertised = reachable(settings, &name, advertised, &hostname)?;
-        listeners.push(ListenerConfig {
-            name,
-            bind,
-            advertised,
-        });
+        let told = told.unwrap_or_else(|| bind.clone());
+        let is_served = check_protocol(settings, &name, &protocols);
+        match is_served.and_then(|()| reachable(settings, &name, told, &hostname)) {
+            Ok(advertised) => listeners.push(ListenerConfig {
+                name,
+                bind,
+                advertised,
+            }),
+            Err(error) => wrong.push(error),
+        }
     }
-    Ok(listeners)
+    (listeners, wrong)
+}
+
+/// What was read; nothing of it where that went wrong.
+fn kept<T: Default>(read: Result<T, ConfigError>, wrong: &mut Vec<ConfigError>) -> T {
+    read.unwrap_or_else(|error| {
+        wrong.push(error);
+        T::default()
+    })
 }
 
 /// An address that clients can use: this host's name for an empty host, never 0.0.0.0.

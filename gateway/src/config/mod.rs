@@ -147,6 +147,11 @@ impl Config {
         })
     }
 
+    /// Everything that is wrong with the listeners.
+    pub fn wrong_listeners(settings: &Settings) -> Vec<ConfigError> {
+        listeners::judged(settings, hostname).1
+    }
+
     /// What an acknowledgement means: the value of `flush.policy` in force, `memory` where nothing
     /// outlives the process.
     pub fn durability(&self) -> &'static str {

@@ -378,6 +378,45 @@ fn listeners_that_kafka_refuses_are_refused() {
 }
 
 #[test]
+fn every_wrong_listener_is_named() {
+    let wrong = |pairs: &[(&str, &str)]| {
+        let (_, wrong) = listeners::judged(&settings(pairs), || None);
+        let wrong = wrong.iter().map(ToString::to_string);
+        wrong.collect::<Vec<_>>()
+    };
+    let named = wrong(&[
+        (
+            "listeners",
+            "SSL://:1,OUT://:2,PLAINTEXT://0.0.0.0:3,HERE://h:2",
+        ),
+        (
+            "listener.security.protocol.map",
+            "SSL:SSL,PLAINTEXT:PLAINTEXT,HERE:PLAINTEXT",
+        ),
+        ("advertised.listeners", "X://h:1,Y://h:2"),
+    ]);
+    let expected = [
+        "2 comes twice",
+        "which have no X",
+        "which have no Y",
+        "SSL is SSL",
+        "OUT:PLAINTEXT",
+        "PLAINTEXT would tell them 0.0.0.0",
+    ];
+    assert_eq!(named.len(), expected.len(), "{named:?}");
+    for (error, expected) in named.iter().zip(expected) {
+        assert!(error.contains(expected), "{error}");
+    }
+    let forms = wrong(&[
+        ("listeners", "9092"),
+        ("advertised.listeners", "h:9092"),
+        ("listener.security.protocol.map", "PLAINTEXT"),
+    ]);
+    assert_eq!(forms.len(), 3, "{forms:?}");
+    assert_eq!(wrong(&[("listeners", "PLAINTEXT://h:1")]), [""; 0]);
+}
+
+#[test]
 fn the_configuration_page_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
     let page = docs::page();

@@ -42,6 +42,7 @@ use parking_lot::Mutex;
 use store_adapter::ids::{LeaderEpoch, LogId};
 use store_adapter::runtime::Env;
 use store_adapter::store::LogStore;
+use store_adapter::volume::SpaceWatch;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::metrics::{ProduceClassified, StoreRefusals};
@@ -120,6 +121,8 @@ pub struct PartitionDeps {
     pub refusals: Arc<StoreRefusals>,
     /// Told when a partition closed that may be opened again.
     pub repair: Arc<Notify>,
+    /// Makes way for deletions on a full volume.
+    pub space: Option<SpaceWatch>,
     /// One for each batch that may be unpacked at a time, of all partitions.
     pub unpacking: Arc<Semaphore>,
 }

@@ -106,6 +106,7 @@ pub(super) async fn lead_on(
         classified: Arc::default(),
         refusals: Arc::default(),
         repair: Arc::default(),
+        space: None,
         unpacking: Arc::new(Semaphore::new(UNPACKING_MAX)),
     };
     let opened = Partition::open(LOG, "t".into(), LeaderEpoch(epoch), i64::MAX, deps).await;

@@ -68,6 +68,9 @@ impl Partition {
         if start <= log_start {
             return Ok(log_start);
         }
+        if let Some(space) = &self.deps.space {
+            space.make_way().await;
+        }
         // What is replayed at the next start begins behind it: without a snapshot, what the
         // deleted batches say of their producers would be lost.
         self.write_snapshot()

@@ -513,23 +513,21 @@ async fn large_frames_arrive_whole() {
     assert_eq!(both, [1, 2]);
 }
 
+/// About 4 MB: more than the socket buffers hold.
+fn large() -> ApiResponse {
+    let name = StrBytes::from_string("c".repeat(4_000_000));
+    let response = MetadataResponse::default().with_cluster_id(Some(name));
+    ApiResponse::Metadata(Box::new(response.into()))
+}
+
 #[tokio::test]
 async fn a_slow_reader_gets_every_byte_and_a_stuck_one_is_closed() {
     let kit = Kit::with(|setup| {
         setup.limits.write_stall = Duration::from_secs(10);
     });
-    let response = || {
-        // About 4 MB: more than the socket buffers hold.
-        let name = StrBytes::from_string("c".repeat(4_000_000));
-        ApiResponse::Metadata(Box::new(
-            MetadataResponse::default()
-                .with_cluster_id(Some(name))
-                .into(),
-        ))
-    };
     let mut slow = kit.connect().await;
     slow.write_all(&produce(1, 1)).await.unwrap();
-    kit.next_call().await.answer_with(response());
+    kit.next_call().await.answer_with(large());
     let mut received = 0;
     let mut chunk = vec![0; 256 * 1024];
     while received < 4_000_000 {
@@ -540,7 +538,7 @@ async fn a_slow_reader_gets_every_byte_and_a_stuck_one_is_closed() {
     let mut stuck = kit.connect().await;
     for id in 0..8 {
         stuck.write_all(&produce(id, 1)).await.unwrap();
-        kit.next_call().await.answer_with(response());
+        kit.next_call().await.answer_with(large());
     }
     kit.until_connections(1).await;
     drop(slow);
@@ -613,6 +611,18 @@ async fn a_drain_waits_for_no_part_of_a_frame() {
     assert!(kit.drain(Duration::from_mins(2)).await);
     assert!(kit::answer(&mut client).await.is_none());
     assert!(kit::answer(&mut other).await.is_none());
+}
+
+#[tokio::test]
+async fn a_drain_waits_a_part_of_its_time_for_who_takes_nothing() {
+    let kit = Kit::with(|setup| setup.limits.write_stall = Duration::from_mins(10));
+    let mut stuck = kit.connect().await;
+    for id in 0..8 {
+        stuck.write_all(&produce(id, 1)).await.unwrap();
+        kit.next_call().await.answer_with(large());
+    }
+    assert!(kit.drain(Duration::from_secs(40)).await);
+    assert_eq!(kit.connections(), 0);
 }
 
 #[tokio::test]

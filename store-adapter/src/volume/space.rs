@@ -1,17 +1,20 @@
 //! Whether the volume is full, as those who write find out; said once when it begins and ends.
 //! Syncs are counted on the way.
+//!
+//! What appends leave free, others may fill. So some of it is held in a file, which is given up
+//! when something is to be deleted on a volume without space, and taken again when there is some.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::{
     DirEntry, FileRange, Space, Volume, VolumeError, VolumeFile, VolumeFuture, VolumePath,
 };
-use crate::runtime::Env;
+use crate::runtime::{BoxFuture, Env};
 
 /// How often a full volume is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -19,6 +22,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const ENOUGH: u64 = 1 << 20;
 /// Nothing was refused for so long when it is not full any more.
 const CALM: Duration = Duration::from_secs(2);
+/// Most of the room that is held, bytes.
+const HELD_MAX: u64 = 16 << 20;
 
 /// Room that appends leave to what must go on when they can't: trims, deletions, offsets,
 /// snapshots, and the files that give space back.
@@ -72,6 +77,10 @@ struct State {
     refused_ms: AtomicU64,
     volume: Arc<dyn Volume>,
     reserve: Reserve,
+    /// The file that holds room for deletions, if one is to.
+    held: OnceLock<VolumePath>,
+    /// Whether it does.
+    holds: AtomicBool,
     syncs: Arc<SyncCounters>,
 }
 
@@ -89,8 +98,97 @@ impl SpaceWatch {
             full: watch::Sender::new(false),
             refused_ms: AtomicU64::new(0),
             volume,
+            held: OnceLock::new(),
+            holds: AtomicBool::new(false),
             syncs: Arc::default(),
         }))
+    }
+
+    /// From now on a file at `path` holds a part of the reserve, when there is space for both. One
+    /// of an earlier process is taken over; without a reserve it goes.
+    pub async fn hold_room(&self, path: VolumePath) {
+        let watch = self.clone();
+        let task = Box::pin(async move { watch.begin_to_hold(path).await });
+        self.in_io(task).await;
+    }
+
+    async fn begin_to_hold(&self, path: VolumePath) {
+        let volume = &self.0.volume;
+        let (space, found) = (volume.space().await, volume.open(&path).await.is_ok());
+        let Ok(space) = space else { return };
+        if self.held_bytes(space) > 0 {
+            let path = self.0.held.get_or_init(|| path);
+            self.0.holds.store(found, Ordering::Relaxed);
+            if found || self.has_enough(space) {
+                self.take_room(path, space).await;
+            }
+        } else if found && let Err(error) = volume.remove(&path).await {
+            tracing::warn!(%error, "room is held that nobody asks for");
+        }
+    }
+
+    async fn take_room(&self, path: &VolumePath, space: Space) {
+        let volume = &self.0.volume;
+        let file = match volume.open_write(path).await {
+            Err(error) if error.is_not_found() => volume.create_new(path).await,
+            file => file,
+        };
+        let taken = match file {
+            Ok(file) => file.allocate(self.held_bytes(space)).await,
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(()) => self.0.holds.store(true, Ordering::Relaxed),
+            Err(error) => tracing::debug!(%error, "no room is held for deletions"),
+        }
+    }
+
+    /// Before something is deleted: gives up the room that is held where the volume has less space
+    /// than that. What deletes writes too, before it gives space back.
+    pub async fn make_way(&self) {
+        if !self.0.holds.load(Ordering::Relaxed) {
+            return;
+        }
+        let watch = self.clone();
+        let task = Box::pin(async move { watch.give_room().await });
+        self.in_io(task).await;
+    }
+
+    async fn give_room(&self) {
+        let volume = &self.0.volume;
+        let (Some(path), Ok(space)) = (self.0.held.get(), volume.space().await) else {
+            return;
+        };
+        let scarce = space.free < self.held_bytes(space);
+        if !scarce || !self.0.holds.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        match volume.remove(path).await {
+            Err(error) if !error.is_not_found() => {
+                tracing::warn!(%error, "the room that is held can't be given to deletions");
+                self.0.holds.store(true, Ordering::Relaxed);
+            }
+            _ => {
+                tracing::warn!(%path, "the room that was held is given to deletions");
+                self.refused(path.as_str());
+            }
+        }
+    }
+
+    /// Has `steps` done where steps of the volume are awaited.
+    async fn in_io(&self, steps: BoxFuture<'static, ()>) {
+        let (done, ended) = oneshot::channel();
+        let task = Box::pin(async move {
+            steps.await;
+            // The asker may have gone.
+            done.send(()).unwrap_or_default();
+        });
+        drop(self.0.env.runtime.spawn_io("room", task));
+        ended.await.unwrap_or_default();
+    }
+
+    fn held_bytes(&self, space: Space) -> u64 {
+        self.0.reserve.bytes(space.total).min(HELD_MAX)
     }
 
     /// What goes through [`SpaceWatch::watched`] is counted here.
@@ -141,6 +239,9 @@ impl SpaceWatch {
             let calm = ms(clock.monotonic()).saturating_sub(refused) >= ms(CALM);
             match self.0.volume.space().await {
                 Ok(space) if self.has_enough(space) && calm => {
+                    if let Some(path) = self.0.held.get() {
+                        self.take_room(path, space).await;
+                    }
                     // Said before it is shown: who sees it finds it in the log.
                     tracing::info!(free = space.free, "the disk has space again");
                     self.0.full.send_replace(false);
@@ -153,7 +254,11 @@ impl SpaceWatch {
     }
 
     fn has_enough(&self, space: Space) -> bool {
-        space.free >= ENOUGH.saturating_add(self.0.reserve.bytes(space.total))
+        let holds = self.0.holds.load(Ordering::Relaxed);
+        let to_hold = self.0.held.get().filter(|_| !holds);
+        let to_hold = to_hold.map_or(0, |_| self.held_bytes(space));
+        let reserve = self.0.reserve.bytes(space.total);
+        space.free >= ENOUGH.saturating_add(reserve).saturating_add(to_hold)
     }
 
     fn note<T>(&self, outcome: Result<T, VolumeError>) -> Result<T, VolumeError> {
@@ -286,6 +391,43 @@ mod tests {
         assert!(!*changes.wait_for(|full| !*full).await.unwrap());
         assert!(!watch.is_full());
     }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn room_is_held_until_a_deletion_needs_it_and_taken_again() {
+        let memory = MemoryVolume::new();
+        let watch =
+            |reserve| SpaceWatch::with_reserve(&Env::real(), Arc::new(memory.clone()), reserve);
+        let path = VolumePath::root().join("held");
+        let is_there = async || memory.open(&path).await.is_ok();
+        let first = watch(Reserve::Bytes(4 << 20));
+        // There is room for what is held or for what is left free, not for both.
+        memory.set_total(8 << 20);
+        first.hold_room(path.clone()).await;
+        assert!(!is_there().await);
+        memory.set_total(1 << 30);
+        let watched = watch(Reserve::Bytes(4 << 20));
+        watched.hold_room(path.clone()).await;
+        assert!(is_there().await);
+        // With as much space as is held, a deletion has what it needs.
+        memory.set_total(4 << 20);
+        watched.make_way().await;
+        assert!(is_there().await && !watched.is_full());
+        memory.set_total((4 << 20) - 1);
+        watched.make_way().await;
+        assert!(!is_there().await && watched.is_full());
+        let mut changes = watched.changes();
+        memory.set_total(1 << 30);
+        changes.wait_for(|full| !*full).await.unwrap();
+        assert!(is_there().await);
+        // Taken over by the next process, on a volume that has no space.
+        memory.set_total(1);
+        let next = watch(Reserve::Bytes(4 << 20));
+        next.hold_room(path.clone()).await;
+        assert!(is_there().await);
+        watch(Reserve::None).hold_room(path.clone()).await;
+        assert!(!is_there().await);
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn syncs_are_counted_by_what_is_synced() {
         let watch = SpaceWatch::new(&Env::real(), Arc::new(MemoryVolume::new()));

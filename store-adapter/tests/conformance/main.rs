@@ -3,7 +3,7 @@
 //!
 //! An argument is a part of a point's line: only such points run. `FENCEPOST_CONFORMANCE=full`
 //! runs the sizes of the list, which take minutes and some gigabytes of disk; without it they are
-//! smaller.
+//! smaller. Points with limits of time come last then, one after the other.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,6 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -47,6 +46,8 @@ use self::stores::Layout;
 const SLOW: Duration = Duration::from_secs(3);
 /// Tests that run side by side.
 const SIDE_BY_SIDE: usize = 4;
+/// Tests with limits of time, which count at full size: there each runs by itself, behind all.
+const TIMED: [&str; 3] = ["a_thousand_logs", "opening_time", "speed"];
 
 /// One cell of the table.
 struct Case {
@@ -153,30 +154,22 @@ impl Case {
     }
 }
 
-fn main() -> ExitCode {
-    if process::run_child() {
-        return ExitCode::SUCCESS;
-    }
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
-    let began = Instant::now();
-    let cases = cases().into_iter();
-    let cases: VecDeque<Case> = cases
-        .filter(|case| wanted.is_none_or(|wanted| case.line().contains(wanted.as_str())))
-        .collect();
-    let ran = cases.len();
-    let runtime = Runtime::new().unwrap();
-    let waiting = Arc::new(Mutex::new(cases));
-    let outcomes: Mutex<Outcomes> = Mutex::default();
+/// Runs what waits, so many at a time.
+fn run(
+    waiting: &Mutex<VecDeque<Case>>,
+    side_by_side: usize,
+    runtime: &Runtime,
+    outcomes: &Mutex<Outcomes>,
+) {
     thread::scope(|scope| {
-        for _ in 0..SIDE_BY_SIDE {
+        for _ in 0..side_by_side {
             scope.spawn(|| {
                 loop {
                     let Some(case) = waiting.lock().pop_front() else {
                         return;
                     };
                     let began = Instant::now();
-                    let passed = case.run(&runtime);
+                    let passed = case.run(runtime);
                     let took = began.elapsed();
                     if took > SLOW {
                         println!("{}: {:.1} s", case.line(), took.as_secs_f64());
@@ -189,6 +182,27 @@ fn main() -> ExitCode {
             });
         }
     });
+}
+
+fn main() -> ExitCode {
+    if process::run_child() {
+        return ExitCode::SUCCESS;
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let began = Instant::now();
+    let cases = cases().into_iter();
+    let cases: Vec<Case> = cases
+        .filter(|case| wanted.is_none_or(|wanted| case.line().contains(wanted.as_str())))
+        .collect();
+    let ran = cases.len();
+    let timed = |case: &Case| full() && TIMED.contains(&case.name);
+    let (alone, others): (VecDeque<_>, VecDeque<_>) = cases.into_iter().partition(timed);
+    let runtime = Runtime::new().unwrap();
+    let outcomes: Mutex<Outcomes> = Mutex::default();
+    for (cases, side_by_side) in [(others, SIDE_BY_SIDE), (alone, 1)] {
+        run(&Mutex::new(cases), side_by_side, &runtime, &outcomes);
+    }
     let outcomes = outcomes.into_inner();
     print(&outcomes);
     let mut undocumented = undocumented();

@@ -14,6 +14,7 @@ use tests::raw::{RawClient, ops};
 
 use crate::kit::{P, get, on_kafka};
 use crate::reading::fetch_batch;
+use crate::trimming;
 
 /// A file system of a fixed size, unmounted when dropped.
 struct SmallDisk(PathBuf);
@@ -365,6 +366,64 @@ async fn refused(gateway: &Gateway) {
     let mut refused = RawClient::connect(gateway.address()).await.unwrap();
     refused.send_frame(&[0x7f; 40]).await.unwrap();
     assert_eq!(refused.receive_frame().await.unwrap(), None);
+}
+
+/// Names in a directory that begin and end so.
+fn names(dir: &Path, begin: &str, end: &str) -> usize {
+    let names = fs::read_dir(dir).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let found = names.filter(|name| name.starts_with(begin) && name.ends_with(end));
+    found.count()
+}
+
+#[tokio::test]
+async fn deleting_goes_on_where_others_have_filled_the_disk() {
+    if on_kafka() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SmallDisk::mount(&dir.path().join("data"), 64);
+    let options = GatewayOptions {
+        overrides: vec![
+            "journal.segment.bytes=1048576".to_owned(),
+            "journal.reserved.bytes=8388608".to_owned(),
+        ],
+        ..GatewayOptions::default()
+    };
+    let gateway = Gateway::start(&disk.0, &options).unwrap();
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    for topic in ["trimmed", "deleted"] {
+        ops::create_topic(&mut client, topic, 1, &[]).await.unwrap();
+        for _ in 0..60 {
+            let sent = ops::produce(&mut client, topic, 0, plain_of(40_000)).await;
+            assert_eq!(sent.unwrap().error_code, 0);
+        }
+    }
+    let held = || names(&disk.0.join("__cluster"), "room-", "") == 1;
+    let journal = disk.0.join("__store/shard-0/journal");
+    assert!(held() && names(&journal, "", ".log") >= 4);
+    disk.fill();
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    let mut refused = 0;
+    while trimming::delete(&mut client, 2, "trimmed", &[(0, -1)]).await != [(0, 0, 60)] {
+        pace.tick().await;
+        refused += 1;
+        assert!(refused < 1200, "the records stay");
+    }
+    while let Err(error) = ops::delete_topic(&mut client, "deleted").await {
+        pace.tick().await;
+        refused += 1;
+        assert!(refused < 1200, "the topic stays: {error}");
+    }
+    assert!(!held());
+    while names(&journal, "", ".log") > 2 {
+        pace.tick().await;
+    }
+    disk.free();
+    while !held() {
+        pace.tick().await;
+    }
+    assert_eq!(until(&mut client, "trimmed", 0, &[0]).await, (0, 60));
 }
 
 #[tokio::test]

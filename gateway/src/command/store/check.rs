@@ -3,12 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 use store_adapter::offline::{Finding, Layout, StoredShard};
 
 use super::super::output::{Failure, Format, document};
-use super::Opened;
-use super::dump::snapshot_findings;
+use super::{Opened, beside, failed};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Check {
@@ -20,7 +19,37 @@ pub(super) struct Check {
     format: Format,
 }
 
+/// The outcome.
+#[derive(Debug, Default, Serialize)]
+struct Outcome {
+    shards: usize,
+    files: usize,
+    bytes: u64,
+    logs: usize,
+    deep: bool,
+    findings: Vec<Found>,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    path: String,
+    what: String,
+}
+
+impl Outcome {
+    fn document(&self, format: Format) -> Result<String, Failure> {
+        let shown = serde_json::to_value(self).map_err(|error| failed(&error))?;
+        Ok(document(&shown, format))
+    }
+}
+
 impl Check {
+    /// What there is in the other formats, if that is asked: no store is needed for it.
+    pub(super) fn help(&self) -> Option<Result<String, Failure>> {
+        let outcome = Outcome::default();
+        (self.format == Format::Help).then(|| outcome.document(self.format))
+    }
+
     pub(super) async fn run(self, opened: &Opened) -> Result<String, Failure> {
         let mut findings = Vec::new();
         for (path, what) in &opened.refused {
@@ -29,30 +58,29 @@ impl Check {
                 what: what.clone(),
             });
         }
-        let (mut files, mut bytes, mut logs) = (0_usize, 0_u64, 0_usize);
+        let mut outcome = Outcome {
+            shards: opened.shards.len() + opened.refused.len(),
+            deep: self.deep,
+            ..Outcome::default()
+        };
         for shard in &opened.shards {
-            files += shard.files().len();
-            bytes += shard.files().iter().map(|file| file.bytes).sum::<u64>();
-            logs += shard.logs().len();
+            outcome.files += shard.files().len();
+            outcome.bytes += shard.files().iter().map(|file| file.bytes).sum::<u64>();
+            outcome.logs += shard.logs().len();
             findings.extend(shard.check(self.deep).await);
         }
-        findings.extend(snapshot_findings(opened).await);
+        findings.extend(beside::findings(opened).await);
+        let findings = findings.into_iter();
+        let findings = findings.map(|Finding { path, what }| Found { path, what });
+        outcome.findings = findings.collect();
         let text = match self.format {
             Format::Json | Format::Jsonl | Format::Yaml | Format::Help => {
-                let findings = findings.iter();
-                let shown = json!({
-                    "shards": opened.shards.len() + opened.refused.len(),
-                    "files": files,
-                    "bytes": bytes,
-                    "logs": logs,
-                    "deep": self.deep,
-                    "findings": findings
-                        .map(|one| json!({ "path": one.path, "what": one.what }))
-                        .collect::<Vec<_>>(),
-                });
-                document(&shown, self.format)
+                outcome.document(self.format)?
             }
             Format::Table | Format::Wide => {
+                let Outcome {
+                    files, bytes, logs, ..
+                } = outcome;
                 let mut text = format!("{files} files, {bytes} bytes, {logs} logs");
                 let mut layouts = opened.shards.iter().map(StoredShard::layout);
                 text.push_str(if !self.deep {
@@ -62,19 +90,19 @@ impl Check {
                 } else {
                     ", every byte read\n"
                 });
-                for one in &findings {
+                for one in &outcome.findings {
                     // Writing to a string does not fail.
                     writeln!(text, "{}: {}", one.path, one.what).unwrap_or_default();
                 }
                 text
             }
         };
-        if findings.is_empty() || self.format == Format::Help {
+        if outcome.findings.is_empty() {
             return Ok(text);
         }
         Err(Failure::Refused(format!(
             "{} findings\n{}",
-            findings.len(),
+            outcome.findings.len(),
             text.trim_end()
         )))
     }

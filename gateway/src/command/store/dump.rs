@@ -3,8 +3,7 @@
 use clap::Args;
 use coordinator::volume::layout::Place;
 use serde_json::{Value, json};
-use store_adapter::offline::{Finding, Layout, OfflineLog, StoredShard};
-use uuid::Uuid;
+use store_adapter::offline::{Layout, OfflineLog, StoredShard};
 
 use super::super::output::Failure;
 use super::{Opened, Part, json, named, print};
@@ -105,59 +104,17 @@ async fn log(opened: &Opened, shard: &StoredShard, found: &OfflineLog) -> Value 
         "bytes": found.bytes,
         "damaged": found.damaged.as_ref().map(ToString::to_string),
         "segments": segments.collect::<Vec<_>>(),
-        "producerState": snapshot(opened, found, Place::ProducerState).await.ok(),
-        "txnIndex": snapshot(opened, found, Place::TxnIndex).await.ok(),
+        "producerState": snapshot(opened, found, Place::ProducerState).await,
+        "txnIndex": snapshot(opened, found, Place::TxnIndex).await,
     })
 }
 
-/// A snapshot file of a partition; null when there is none.
-async fn snapshot(
-    opened: &Opened,
-    log: &OfflineLog,
-    place: fn(String, u32) -> Place,
-) -> Result<Value, Finding> {
+/// A snapshot file of a partition; null when there is none, or it is no JSON.
+async fn snapshot(opened: &Opened, log: &OfflineLog, place: fn(String, u32) -> Place) -> Value {
     let path = place(log.name.clone(), log.id.partition).path();
-    let bytes = match opened.volume.read(&path, SNAPSHOT_MAX).await {
-        Err(error) if error.is_not_found() => return Ok(Value::Null),
-        bytes => bytes.map_err(|error| error.to_string()),
-    };
-    let json = bytes.and_then(|bytes| {
-        serde_json::from_slice(&bytes).map_err(|error| format!("it is no JSON: {error}"))
-    });
-    json.map_err(|what| Finding {
-        path: path.to_string(),
-        what,
-    })
-}
-
-/// Snapshots that can't be read (without them a log is replayed as a whole; nothing is lost), and
-/// logs that lost their end: a snapshot describes what was durable.
-pub(super) async fn snapshot_findings(opened: &Opened) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for log in opened.shards.iter().flat_map(StoredShard::logs) {
-        findings.extend(snapshot(opened, log, Place::TxnIndex).await.err());
-        match snapshot(opened, log, Place::ProducerState).await {
-            // Of a store that is written the snapshot is the younger one.
-            Ok(found) if !opened.live => findings.extend(cut(log, &found)),
-            Ok(_) => {}
-            Err(finding) => findings.push(finding),
-        }
-    }
-    findings
-}
-
-/// What the snapshot of a log says of its end.
-fn cut(log: &OfflineLog, snapshot: &Value) -> Option<Finding> {
-    let topic: Uuid = snapshot["topic_id"].as_str()?.parse().ok()?;
-    let (covered, end) = (snapshot["log_end_offset"].as_i64()?, log.bounds.end);
-    let path = Place::ProducerState(log.name.clone(), log.id.partition).path();
-    let cut = topic == log.id.topic && covered > end && log.damaged.is_none();
-    cut.then(|| Finding {
-        path: path.to_string(),
-        what: format!(
-            "{} ends at {end}, and this tells of what was durable up to {covered}: records at its \
-             end are lost",
-            named(log)
-        ),
-    })
+    let bytes = opened.volume.read(&path, SNAPSHOT_MAX).await;
+    let json = bytes
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    json.unwrap_or_default()
 }

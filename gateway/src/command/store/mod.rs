@@ -1,5 +1,6 @@
 //! `fencepost store`: looks into the store of a broker that does not run. Changes nothing.
 
+mod beside;
 mod check;
 mod dump;
 mod export;
@@ -7,7 +8,7 @@ mod json;
 mod scratch;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
@@ -16,8 +17,11 @@ use coordinator::volume::layout::brokers_dir;
 use store_adapter::ids::{LogId, ShardId};
 use store_adapter::local::{Host, ProcHost};
 use store_adapter::offline::{Layout, OfflineLog, StoredShard, layouts};
+use store_adapter::runtime::Env;
 use store_adapter::volume::{PosixVolume, Volume, VolumeError, block_on};
+use tokio::sync::oneshot;
 
+use super::Signals;
 use super::output::Failure;
 use check::Check;
 use dump::Dump;
@@ -81,8 +85,36 @@ impl Part {
 }
 
 impl Store {
-    /// Runs the command. Blocks.
-    pub(crate) fn run(self) -> Result<String, Failure> {
+    /// Runs the command, until it is done or a signal comes. What was copied goes either way.
+    pub(crate) async fn run(self) -> Result<String, Failure> {
+        if let Verb::Check(check) = &self.verb
+            && let Some(help) = check.help()
+        {
+            return help;
+        }
+        let mut signals = Signals::new()
+            .map_err(|error| Failure::Refused(format!("cannot wait for signals: {error}")))?;
+        let scratch = Arc::new(Scratch::default());
+        let (answer, outcome) = oneshot::channel();
+        let within = Arc::clone(&scratch);
+        let work = Box::pin(async move {
+            // Whoever waits may have been told to end.
+            answer.send(self.read(&within)).unwrap_or_default();
+        });
+        drop(Env::real().runtime.spawn_io("store", work));
+        let outcome = tokio::select! {
+            outcome = outcome => match outcome {
+                Ok(outcome) => outcome,
+                Err(_) => Err(Failure::Refused("ended by a panic".to_owned())),
+            },
+            name = signals.next() => Err(Failure::Refused(format!("ended by {name}"))),
+        };
+        scratch.remove();
+        outcome
+    }
+
+    /// Blocks.
+    fn read(self, scratch: &Scratch) -> Result<String, Failure> {
         let volume = PosixVolume::existing(&self.data_dir);
         let volume: Arc<dyn Volume> = Arc::new(volume.map_err(|error| failed(&error))?);
         block_on(async {
@@ -92,7 +124,7 @@ impl Store {
                 return Err(Failure::Refused(format!("{dir}: there is no store here")));
             }
             refuse_running(&volume, &ProcHost, self.live, &found).await?;
-            let opened = Opened::read(volume, &found, self.live).await?;
+            let opened = Opened::read(volume, &found, self.live, scratch).await?;
             match self.verb {
                 Verb::Check(check) => check.run(&opened).await,
                 Verb::Dump(dump) => dump.run(&opened).await,
@@ -110,8 +142,6 @@ struct Opened {
     refused: Vec<(String, String)>,
     /// Whether it may be written meanwhile.
     live: bool,
-    /// What the shards may be read from.
-    _scratch: Option<Scratch>,
 }
 
 impl Opened {
@@ -119,13 +149,13 @@ impl Opened {
         volume: Arc<dyn Volume>,
         found: &[(ShardId, Layout)],
         live: bool,
+        scratch: &Scratch,
     ) -> Result<Self, Failure> {
         let kv = found.iter().any(|(_, layout)| *layout == Layout::Kv);
-        let scratch = kv.then(Scratch::new).transpose()?;
-        let path = scratch.as_ref().map_or(Path::new(""), Scratch::path);
+        let copies = if kv { scratch.make()? } else { PathBuf::new() };
         let (mut shards, mut refused) = (Vec::new(), Vec::new());
         for (id, layout) in found {
-            match StoredShard::read(&volume, (*id, *layout), path).await {
+            match StoredShard::read(&volume, (*id, *layout), &copies).await {
                 Ok(shard) => shards.push(shard),
                 Err(error) => {
                     let path = format!("__store/shard-{}", id.0);
@@ -138,7 +168,6 @@ impl Opened {
             shards,
             refused,
             live,
-            _scratch: scratch,
         })
     }
 

@@ -12,7 +12,9 @@ pub(super) const KEYS: &[Key] = &[
         "-1",
         "With less free on the file system, Produce is refused with 56 KAFKA_STORAGE_ERROR, which \
          clients retry, until there is more; deleting, offsets and transactions go on. -1 is a \
-         hundredth of the file system, at most 256 MiB; 0 is none. Not a key of Kafka's.",
+         hundredth of the file system, at most 256 MiB; 0 is none. As much again, at most 16 MiB, \
+         is held in a file (`__cluster/room-kaas-<id>`), and given up when records or topics are \
+         to be deleted where others have filled the file system. Not a key of Kafka's.",
     ),
     used(
         "log.retention.ms",
