@@ -16,37 +16,38 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1} MUTATIONS_SEED=${MUTATIONS_SEED
 say() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 
 # Runs `cargo test` with the arguments before `--`, and gives the test programs those behind it. What
-# fails is asked once more, alone, if it is no more than $most tests: clients have races of their own
-# (kafka-python: what it has subscribed to against its first metadata), and a disk that stalls for
-# seconds can fail a test that is right. What does not come again is told at the end, and is a fault
-# to look for all the same.
+# fails is asked once more, alone, if it is no more than $most tests: clients have races of their
+# own (kafka-python: what it has subscribed to against its first metadata), and a disk that stalls
+# for seconds can fail a test that is right. What does not come again is told at the end, and is a
+# fault to look for all the same.
 again=()
 run() {
-    local log names arguments=() passed
+    local log names arguments=() ended told failed passed
     log=$(mktemp)
     while [[ $1 != -- ]]; do arguments+=("$1"); shift; done
     shift
-    if cargo test --locked --profile ci --no-fail-fast "${arguments[@]}" -- "$@" 2>&1 |
-        tee "$log"; then
+    if cargo test --locked --profile ci --color never --no-fail-fast "${arguments[@]}" \
+        -- "$@" 2>&1 | tee "$log"; then
         rm "$log"
         return
     fi
-    # The last list of names that a test program prints before its result.
-    mapfile -t names < <(awk '/^failures:$/ { found = 1; next } /^test result:/ { found = 0 }
-        found && NF == 1 && /^    [a-z0-9_:]+$/ { print $1 }' "$log" | sort -u)
+    # Of each program that failed, the last list of names before its result.
+    mapfile -t names < <(awk '/^failures:$/ { split("", list); count = 0; inside = 1; next }
+        /^test result: FAILED/ { for (n = 1; n <= count; n++) print list[n] }
+        /^test result:/ { count = 0; inside = 0 }
+        inside && NF == 1 && /^    [a-z0-9_:]+$/ { list[++count] = $1 }' "$log" | sort -u)
     # A program that ended without its result, or a failure without a name, can't be asked again.
-    local ended told failed
-    ended=$(grep -c '^error: test failed, to rerun' "$log" || true)
+    ended=$(grep -c 'error: test failed, to rerun' "$log" || true)
     told=$(grep -c '^test result: FAILED' "$log" || true)
     failed=$(awk '/^test result: FAILED/ { failed += $6 } END { print failed + 0 }' "$log")
     (( ended > 0 && ended <= told && failed > 0 )) || return 1
     (( failed <= ${#names[@]} && ${#names[@]} <= most )) || return 1
     say "once more: ${names[*]}"
-    cargo test --locked --profile ci "${arguments[@]}" \
+    cargo test --locked --profile ci --color never "${arguments[@]}" \
         -- --nocapture --test-threads 1 --exact "${names[@]}" 2>&1 | tee "$log" || return 1
     passed=$(awk '/^test result: ok/ { passed += $4 } END { print passed + 0 }' "$log")
     rm "$log"
-    (( passed > 0 )) || return 1
+    (( passed >= ${#names[@]} )) || return 1
     again+=("${names[@]}")
 }
 # Some tests of the wire once more, in another setting.

@@ -127,7 +127,7 @@ async fn describe(client: &mut RawClient) -> DescribedGroup {
 async fn shared_by(client: &mut RawClient, clients: &[&str]) -> BTreeMap<String, Vec<i32>> {
     let mut pace = tokio::time::interval(Duration::from_millis(100));
     let mut last = String::new();
-    for _ in 0..900 {
+    for _ in 0..3000 {
         pace.tick().await;
         let group = describe(client).await;
         let mut shares = BTreeMap::new();
@@ -167,7 +167,7 @@ async fn read_all(consumers: &[&Consumer], to: i32) {
     let wanted: BTreeSet<String> = (0..to).map(|number| format!("r{number}")).collect();
     let mut pace = tokio::time::interval(Duration::from_millis(100));
     let mut read = BTreeSet::new();
-    for _ in 0..600 {
+    for _ in 0..3000 {
         pace.tick().await;
         read = consumers.iter().flat_map(|c| c.read()).collect();
         if read.is_superset(&wanted) {
@@ -190,7 +190,7 @@ async fn committed_all(client: &mut RawClient) {
         .with_topics(Some(vec![topic]));
     let mut pace = tokio::time::interval(Duration::from_millis(100));
     let mut committed = Vec::new();
-    for _ in 0..300 {
+    for _ in 0..3000 {
         pace.tick().await;
         let response = client.call(&request, 5).await.unwrap();
         let partitions = &response.topics[0].partitions;

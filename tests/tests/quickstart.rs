@@ -48,6 +48,19 @@ impl Reader<'_> {
         assert!(output.status.success(), "{command}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
+
+    /// Asks again and again until the answer is as `wanted`; the last one.
+    fn asks_until(&self, command: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut seen = Value::Null;
+        let came = poll_until(Duration::from_mins(3), Duration::from_millis(50), || {
+            let mut bash = Command::new("bash");
+            let output = bash.args(["-c", &self.here(command)]).output().unwrap();
+            seen = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            wanted(&seen)
+        });
+        assert!(came, "{seen:#}");
+        seen
+    }
 }
 
 /// A client that is left running, and ends with the test.
@@ -81,25 +94,25 @@ fn a_person_sees_why_a_consumer_waits_and_helps_it() {
         .spawn()
         .unwrap();
     let _client = Client(client);
-    // A person types slower than a client opens a transaction.
-    let mut seen = Value::Null;
-    let opened = poll_until(Duration::from_secs(30), Duration::from_millis(50), || {
-        let mut bash = Command::new("bash");
-        let output = bash.args(["-c", &reader.here(why)]).output().unwrap();
-        seen = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        seen["holder"]["standing"] == "ongoing"
+    // A person types slower than a client opens a transaction and sends what it has.
+    let seen = reader.asks_until(why, |seen| {
+        seen["holder"]["standing"] == "ongoing" && seen["heldBack"].as_i64() > Some(1000)
     });
-    assert!(opened, "{seen:#}");
     assert_eq!(seen["holder"]["transactionalId"], "demo", "{seen:#}");
     reader.types(behind);
     assert_eq!(reader.types(read), "");
-    let why: Value = serde_json::from_str(&reader.types(why)).unwrap();
-    assert!(why["heldBack"].as_i64() > Some(1000), "{why:#}");
+    let seen: Value = serde_json::from_str(&reader.types(why)).unwrap();
     assert_eq!(
-        why["remedies"][1]["request"],
+        seen["remedies"][1]["request"],
         "POST /api/v1/transactions/demo/abort"
     );
     let aborted: Value = serde_json::from_str(&reader.types(abort)).unwrap();
-    assert_eq!(aborted["outcome"], "aborted", "{aborted:#}");
+    // Where the disk is slow, the marker comes behind the answer.
+    let outcome = aborted["outcome"].as_str();
+    assert!(
+        matches!(outcome, Some("aborted" | "deciding")),
+        "{aborted:#}"
+    );
+    reader.asks_until(why, |seen| seen["heldBack"] == 0);
     assert_eq!(reader.types(read_again), "behind\n");
 }

@@ -22,8 +22,9 @@ use tokio::runtime::Runtime;
 const COUNT: usize = 1_500;
 /// Kills of the client, and of the broker.
 const KILLS: usize = 6;
-/// How long a client may take for anything that can be seen.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long a client may take for anything that can be seen. One whose predecessor was killed waits
+/// for the end of that one's session.
+const PATIENCE: Duration = Duration::from_mins(6);
 const PACE: Duration = Duration::from_millis(20);
 
 fn copier(broker: &str) -> Command {

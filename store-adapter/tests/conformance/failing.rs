@@ -4,11 +4,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use store_adapter::conformance::full;
 use store_adapter::conformance::gate::GateVolume;
 use store_adapter::ids::LogId;
+use store_adapter::runtime::Env;
 use store_adapter::store::{LogStore, StoreError};
 use store_adapter::volume::memory::StepFault;
 use store_adapter::volume::{PosixVolume, Volume};
@@ -25,6 +27,8 @@ const FAULTS: [StepFault; 4] = [
 ];
 /// Steps that fail side by side, each in a store of its own.
 const AT_ONCE: usize = 4;
+/// Between two tries.
+const PACE: Duration = Duration::from_millis(20);
 /// Batches of the log that is compacted.
 const BATCHES: i64 = 8;
 /// Where it begins in the end.
@@ -46,21 +50,25 @@ struct Broker {
 }
 
 impl Broker {
-    fn tried(&mut self, error: &StoreError) {
+    /// Soon it leaves the store some time: what failed may be being put right behind its answers.
+    async fn tried(&mut self, error: &StoreError) {
         self.tries += 1;
-        assert!(self.tries < 50, "it does not go on: {error:?}");
+        assert!(self.tries < 1_000, "it does not go on: {error:?}");
+        if self.tries > 10 {
+            Env::real().clock.sleep(PACE).await;
+        }
     }
 
     async fn open(&mut self) {
         while let Err(error) = stores::try_open(&self.store, self.instance).await {
-            self.tried(&error);
+            self.tried(&error).await;
             self.instance += 1;
         }
     }
 
     /// Opens the shard again where it went offline.
     async fn failed(&mut self, error: &StoreError) {
-        self.tried(error);
+        self.tried(error).await;
         match error {
             StoreError::Offline(_) | StoreError::Corrupt { .. } | StoreError::Fenced => {
                 self.instance += 1;
@@ -113,7 +121,8 @@ impl Broker {
             if done.upto >= upto {
                 return;
             }
-            self.tried(&StoreError::Unavailable(format!("{done:?}")));
+            let less = StoreError::Unavailable(format!("{done:?}"));
+            self.tried(&less).await;
         }
     }
 }

@@ -4,6 +4,9 @@
 //! An argument is a part of a point's line: only such points run. `FENCEPOST_CONFORMANCE=full`
 //! runs the sizes of the list, which take minutes and some gigabytes of disk; without it they are
 //! smaller. Points with limits of time come last then, one after the other.
+//!
+//! What failed is named, and can be asked for by `--exact`, as with the harness of other tests: so
+//! scripts/test.sh asks for it once more. Names of other programs' tests are none here.
 
 #![allow(
     clippy::unwrap_used,
@@ -137,6 +140,14 @@ impl Case {
         )
     }
 
+    /// Its name among tests.
+    fn test(&self) -> String {
+        let adapter = ADAPTERS[self.adapter].name;
+        let words = adapter.split(|letter: char| !letter.is_ascii_alphanumeric());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        format!("conformance::{}::{}", self.name, words.join("_"))
+    }
+
     /// Runs on a thread of its own, so that a failure is this case's alone. The runtime is
     /// everybody's: what a case leaves behind may still use it.
     fn run(&self, runtime: &Runtime) -> bool {
@@ -154,12 +165,20 @@ impl Case {
     }
 }
 
+/// What came of the cases that were run.
+#[derive(Default)]
+struct Found {
+    outcomes: Outcomes,
+    /// Names of those that failed.
+    failed: Vec<String>,
+}
+
 /// Runs what waits, so many at a time.
 fn run(
     waiting: &Mutex<VecDeque<Case>>,
     side_by_side: usize,
     runtime: &Runtime,
-    outcomes: &Mutex<Outcomes>,
+    found: &Mutex<Found>,
 ) {
     thread::scope(|scope| {
         for _ in 0..side_by_side {
@@ -174,8 +193,12 @@ fn run(
                     if took > SLOW {
                         println!("{}: {:.1} s", case.line(), took.as_secs_f64());
                     }
-                    let mut outcomes = outcomes.lock();
-                    let line = outcomes.entry((case.number, case.name)).or_default();
+                    let mut found = found.lock();
+                    if !passed {
+                        found.failed.push(case.test());
+                    }
+                    let line = (case.number, case.name);
+                    let line = found.outcomes.entry(line).or_default();
                     line.resize(ADAPTERS.len(), None);
                     line[case.adapter] = Some(passed);
                 }
@@ -188,25 +211,22 @@ fn main() -> ExitCode {
     if process::run_child() {
         return ExitCode::SUCCESS;
     }
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let wanted = Wanted::of(std::env::args().skip(1));
     let began = Instant::now();
     let cases = cases().into_iter();
-    let cases: Vec<Case> = cases
-        .filter(|case| wanted.is_none_or(|wanted| case.line().contains(wanted.as_str())))
-        .collect();
+    let cases: Vec<Case> = cases.filter(|case| wanted.has(case)).collect();
     let ran = cases.len();
     let timed = |case: &Case| full() && TIMED.contains(&case.name);
     let (alone, others): (VecDeque<_>, VecDeque<_>) = cases.into_iter().partition(timed);
     let runtime = Runtime::new().unwrap();
-    let outcomes: Mutex<Outcomes> = Mutex::default();
+    let found: Mutex<Found> = Mutex::default();
     for (cases, side_by_side) in [(others, SIDE_BY_SIDE), (alone, 1)] {
-        run(&Mutex::new(cases), side_by_side, &runtime, &outcomes);
+        run(&Mutex::new(cases), side_by_side, &runtime, &found);
     }
-    let outcomes = outcomes.into_inner();
+    let Found { outcomes, failed } = found.into_inner();
     print(&outcomes);
     let mut undocumented = undocumented();
-    undocumented.retain(|_| wanted.is_none());
+    undocumented.retain(|_| wanted.names.is_empty());
     for what in &undocumented {
         println!("docs/store-conformance.md: {what}");
     }
@@ -221,16 +241,55 @@ fn main() -> ExitCode {
         counts::FLIPS.get(),
         counts::FAULTS.get(),
     );
-    let failed = outcomes
-        .values()
-        .flatten()
-        .filter(|cell| **cell == Some(false));
-    match failed.count() + undocumented.len() {
-        0 => ExitCode::SUCCESS,
-        count => {
-            println!("{count} FAILED");
-            ExitCode::FAILURE
+    summary(ran, &failed, undocumented.len())
+}
+
+/// What is told of the failed ones, in the form in which scripts/test.sh looks for it.
+fn summary(ran: usize, failed: &[String], undocumented: usize) -> ExitCode {
+    if !failed.is_empty() {
+        println!("\nfailures:");
+        for name in failed {
+            println!("    {name}");
         }
+    }
+    let (passed, failed) = (ran - failed.len(), failed.len() + undocumented);
+    let outcome = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {outcome}. {passed} passed; {failed} failed");
+    match failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// Which cases are asked for.
+struct Wanted {
+    /// All of them, if there are none.
+    names: Vec<String>,
+    /// Names of tests; else the first is a part of lines.
+    exact: bool,
+}
+
+impl Wanted {
+    fn of(arguments: impl Iterator<Item = String>) -> Self {
+        let (mut names, mut exact, mut is_value) = (Vec::new(), false, false);
+        for argument in arguments {
+            match argument.as_str() {
+                _ if is_value => is_value = false,
+                "--exact" => exact = true,
+                "--test-threads" => is_value = true,
+                flag if flag.starts_with('-') => {}
+                _ => names.push(argument),
+            }
+        }
+        Self { names, exact }
+    }
+
+    fn has(&self, case: &Case) -> bool {
+        if self.exact {
+            return self.names.contains(&case.test());
+        }
+        let wanted = self.names.first();
+        wanted.is_none_or(|wanted| case.line().contains(wanted.as_str()))
     }
 }
 

@@ -405,11 +405,11 @@ async fn whole(client: &mut RawClient, topic: &str, partition: i32) -> Result<(V
     Ok((found, end))
 }
 
-/// Awaits that no transaction is open: the one of the session before is being aborted. At most 600
+/// Awaits that no transaction is open: the one of the session before is being aborted. At most 2400
 /// times, 50 ms apart.
 async fn await_decided(client: &mut RawClient) -> Result<()> {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
-    for _ in 0..600 {
+    for _ in 0..2400 {
         pace.tick().await;
         let stable = ops::stable_offsets(client, DECIDED, 1).await?;
         if stable == ops::list_offsets(client, DECIDED, 1, ops::LATEST).await? {

@@ -14,7 +14,7 @@ use crate::gatewayproc::{Gateway, GatewayOptions};
 use crate::oracle::{KafkaNode, OracleOptions};
 use crate::process::Process;
 
-const START_LIMIT: Duration = Duration::from_mins(1);
+const START_LIMIT: Duration = Duration::from_mins(4);
 
 /// What is put under the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,8 +23,8 @@ use crate::process::cache_dir;
 
 /// Most records that a writer holds and the broker does not show yet.
 pub const WINDOW: usize = 20_000;
-const WRITE_LIMIT: Duration = Duration::from_mins(4);
-const READ_LIMIT: Duration = Duration::from_mins(2);
+const WRITE_LIMIT: Duration = Duration::from_mins(8);
+const READ_LIMIT: Duration = Duration::from_mins(4);
 /// A kill comes up to this long after the broker has shown the record that triggers it.
 const KILL_DELAY_US_MAX: u64 = 8_000;
 

@@ -26,7 +26,7 @@ pub const RECORDS: usize = 40_000;
 pub const WINDOW: usize = 4_000;
 /// Records written to each partition at once.
 const CHUNK: usize = 100;
-const LIMIT: Duration = Duration::from_mins(4);
+const LIMIT: Duration = Duration::from_mins(10);
 /// After so long without a commit, a record more is written to each partition: a client whose last
 /// commit was refused commits again only with its next record. kcat commits every 5 s.
 const STALLED: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use super::run::{Bench, installed};
 use super::{Outcome, Suite};
 
-const LIMIT: Duration = Duration::from_mins(5);
+const LIMIT: Duration = Duration::from_mins(15);
 
 /// The suite.
 pub const SUITE: Suite = Suite {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::run::{Bench, installed};
 use super::{Outcome, Suite};
 
-const LIMIT: Duration = Duration::from_mins(5);
+const LIMIT: Duration = Duration::from_mins(15);
 /// How often a test that failed is tried alone.
 const TRIES: usize = 2;
 

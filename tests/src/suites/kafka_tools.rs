@@ -11,7 +11,7 @@ use super::{Outcome, Suite};
 use crate::flights::child::java;
 
 /// For one program; most take the few seconds in which a JVM starts.
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_mins(6);
 /// Records that the programs of system tests move.
 const RECORDS: &str = "200";
 

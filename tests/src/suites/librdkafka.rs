@@ -13,7 +13,7 @@ const RUNNER: &str = "librdkafka-2.15.1/tests/test-runner";
 /// Tests at once; each has a gateway of its own, and most of them wait most of the time.
 const WIDTH: usize = 8;
 /// How long a test may take.
-const LIMIT: Duration = Duration::from_mins(5);
+const LIMIT: Duration = Duration::from_mins(15);
 
 /// The suite.
 pub const SUITE: Suite = Suite {

@@ -8,7 +8,7 @@ use super::run::{Bench, installed};
 use super::{Outcome, Suite};
 use crate::process::repository;
 
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_mins(6);
 
 /// The suite.
 pub const SUITE: Suite = Suite {

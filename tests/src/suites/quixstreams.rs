@@ -24,7 +24,7 @@ const PARTITIONS: usize = 2;
 const KILLS: usize = 2;
 /// Records of one batch.
 const CHUNK: usize = 500;
-const LIMIT: Duration = Duration::from_mins(4);
+const LIMIT: Duration = Duration::from_mins(12);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Records that a life writes before it is killed: more than the markers of what it finds.
 const AT_WORK: i64 = 100;

@@ -34,18 +34,22 @@ impl Ended {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// How it ended, and the last lines of what it printed.
+    /// How it ended, and the last lines of what it printed, each behind a bar: what it says of its
+    /// own tests must not be taken for what is said of ours.
     pub(super) fn tail(&self) -> String {
         let how = match self.status {
             Some(status) => status.to_string(),
             None => "killed, because it took too long".to_owned(),
         };
-        let mut lines: Vec<&str> = Vec::new();
+        let mut tail = how;
         for text in [&self.err, &self.out] {
             let all: Vec<&str> = text.lines().collect();
-            lines.extend(&all[all.len().saturating_sub(TAIL_LINES)..]);
+            for line in &all[all.len().saturating_sub(TAIL_LINES)..] {
+                tail.push_str("\n| ");
+                tail.push_str(line);
+            }
         }
-        format!("{how}\n{}", lines.join("\n"))
+        tail
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::run::{Bench, in_parallel, installed};
 use super::{Outcome, Suite};
 
-const LIMIT: Duration = Duration::from_mins(4);
+const LIMIT: Duration = Duration::from_mins(10);
 /// Test programs at once, each with a gateway of its own.
 const WIDTH: usize = 4;
 

@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 
 /// How long anything that can be seen may take. A worker whose predecessor was killed waits for
 /// that one's session to end.
-const PATIENCE: Duration = Duration::from_mins(4);
+const PATIENCE: Duration = Duration::from_mins(8);
 const PACE: Duration = Duration::from_millis(100);
 
 /// A broker, a framework on it, and the moments at which they die.

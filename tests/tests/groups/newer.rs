@@ -11,7 +11,7 @@ use tests::gatewayproc::{Gateway, GatewayOptions};
 use tests::groups::member::{franz_go_member, java_member, rdkafka_member};
 use tests::raw::{RawClient, ops};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// A broker with the topic `t`.
 fn broker(dir: &std::path::Path) -> anyhow::Result<Gateway> {

@@ -39,7 +39,7 @@ async fn start(client: &mut RawClient, topic: &str) -> i64 {
 /// Waits until the log begins at `wanted`, and that it stays there.
 async fn begins_at(client: &mut RawClient, topic: &str, wanted: i64) {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
-    for _ in 0..600 {
+    for _ in 0..2400 {
         pace.tick().await;
         if start(client, topic).await >= wanted {
             break;

@@ -160,7 +160,7 @@ async fn what_is_only_compacted_is_not_deleted() {
             "compact,delete",
             [(0, 1, -1), (0, 0, 1), (0, 0, 2)],
         ),
-        ("trim-none", "", [(0, 1, -1), (0, 0, 1), (0, 0, 2)]),
+        ("trim-neither", "", [(0, 1, -1), (0, 0, 1), (0, 0, 2)]),
     ] {
         let configs = [("cleanup.policy", policy)];
         let mut client = target.with_configs(topic, 1, &configs).await;

@@ -8,6 +8,9 @@ use tests::raw::RawClient;
 use super::{add, begin, connect, describe, partitions_of};
 use crate::kit::{Target, text};
 
+/// A producer id that no broker comes to hand out.
+const NOBODY: i64 = i64::MAX - 1;
+
 #[tokio::test]
 async fn t65_what_is_not_there() {
     let target = Target::shared();
@@ -93,7 +96,7 @@ async fn t64_ids_are_listed_by_filters() {
         let request = ListTransactionsRequest::default().with_state_filters(vec![text("Gone")]);
         let none = list(&mut client, &request, version).await;
         assert_eq!(none.transaction_states.len(), 0);
-        let producers = vec![ProducerId(open.0), ProducerId(5)];
+        let producers = vec![ProducerId(open.0), ProducerId(NOBODY)];
         let request = ListTransactionsRequest::default().with_producer_id_filters(producers);
         let by_id = list(&mut client, &request, version).await;
         assert_eq!(listed(&by_id, ""), expect(&both[1..]), "v{version}");

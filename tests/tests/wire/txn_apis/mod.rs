@@ -44,7 +44,7 @@ pub(crate) fn id_of(id: &str) -> TransactionalId {
 pub(crate) async fn connect(target: &Target, id: &str) -> RawClient {
     let mut client = target.connect().await;
     let mut pace = tokio::time::interval(Duration::from_millis(100));
-    for _ in 0..600 {
+    for _ in 0..1800 {
         pace.tick().await;
         let request = FindCoordinatorRequest::default()
             .with_key(text(id))
