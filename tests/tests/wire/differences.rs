@@ -44,6 +44,11 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          EndTxn); Kafka answers before and tells the repeat to come again (T22, T25)",
     ),
     (
+        "epochs-of-others",
+        "EndTxn v5 with the epoch before is answered as a repeat where both epochs are one \
+         session's; else 90: Kafka tells it the outcome and the epoch of another session too (T31)",
+    ),
+    (
         "fence-without-a-transaction",
         "after a new session of a transactional id nobody appends with an older epoch, on any \
          partition; Kafka knows it only where a marker came, or for transactional batches",
