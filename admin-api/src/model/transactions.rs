@@ -417,15 +417,20 @@ impl HistoryEntry {
     }
 }
 
-/// Whether a line can't follow another one. A finish that a restart did again is no gap, nor is a
-/// new life of an id that had expired.
+/// Leaves each transition once. Complete* is in force before it is written: a crash in between has
+/// it done, and its line written, again.
+pub(crate) fn once(lines: &mut Vec<HistoryLine>) {
+    let step = |line: &HistoryLine| (line.from, line.to, line.pid, line.epoch, line.txn_seq);
+    lines.dedup_by(|line, before| line.from.prepared().is_some() && step(line) == step(before));
+}
+
+/// Whether a line can't follow another one. A new life of an id that had expired is no gap.
 fn is_gap(line: &HistoryLine, before: Option<&HistoryLine>) -> bool {
     let Some(before) = before else {
         return line.from != TxnState::Empty;
     };
-    let again = (before.from, before.to, before.txn_seq) == (line.from, line.to, line.txn_seq);
     let reborn = before.cause == "expired" && line.from == TxnState::Empty;
-    before.to != line.from && !again && !reborn
+    before.to != line.from && !reborn
 }
 
 /// What became of an id.

@@ -12,7 +12,7 @@ use coordinator::volume::format::HistoryLine;
 
 use crate::model::{
     History, HistoryEntry, MissingPartition, PartitionState, SlotGapView, Source, StagedGroup,
-    Transaction, TransactionDetail, TransactionList, shown_state,
+    Transaction, TransactionDetail, TransactionList, once, shown_state,
 };
 use crate::query::{Key, Page, PageAsk, Params, Segments, listed};
 use crate::views::{IdPattern, TxnViews};
@@ -386,7 +386,8 @@ pub(crate) async fn history(
         return Err(Problem::invalid("limit", "it must be 1 to 1000"));
     }
     let before = params.after("history")?;
-    let read = app.txns.history(&id).await.map_err(Problem::later)?;
+    let mut read = app.txns.history(&id).await.map_err(Problem::later)?;
+    once(&mut read.lines);
     if read.lines.is_empty() {
         // Nothing is kept of it: is there such an id at all?
         find(&app, &id)?;

@@ -1,5 +1,7 @@
 //! kill -9 with transactions open, decided and aborted.
 
+use std::time::Duration;
+
 use tests::raw::ops;
 
 use super::reading::{aborted, bases, committed, fetch, latest, open};
@@ -64,6 +66,61 @@ async fn after_kill_9_readers_see_what_they_saw() {
     // Kafka may write the marker a second time.
     let once = on_kafka() || end == 5;
     assert!(once, "the log ends at {end}");
+    target.log_is_clean(&[]);
+}
+
+/// From, to, and whether something is missing before, of the transitions of an id.
+fn history(target: &Target, id: &str) -> Vec<(String, String, bool)> {
+    let answer = target.admin(&format!("/api/v1/transactions/{id}/history"));
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let history: serde_json::Value = serde_json::from_str(body).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let transitions = history["transitions"].as_array().unwrap().iter();
+    transitions
+        .map(|one| {
+            (
+                text(&one["from"]),
+                text(&one["to"]),
+                one["gapBefore"] == true,
+            )
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn after_kill_9_each_step_is_in_the_history_once() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    target.with_topic("steps", 1).await;
+    let (mut client, session) = open(&target, "steps").await;
+    let batch = P(session.0, session.1, 0, 1);
+    let sent = send(&mut client, "steps", "steps", batch, TV1).await;
+    assert_eq!(sent, (0, 0));
+    finish(&mut client, "steps", session, true).await;
+    let steps = [
+        ("Empty", "Empty"),
+        ("Empty", "Ongoing"),
+        ("Ongoing", "PrepareCommit"),
+        ("PrepareCommit", "CompleteCommit"),
+    ];
+    let steps = steps.map(|(from, to)| (from.to_owned(), to.to_owned(), false));
+    // The last line is in its file, what it says only in memory: whoever starts does it again.
+    for round in 0..3 {
+        // It is recorded behind what it says.
+        let mut pace = tokio::time::interval(Duration::from_millis(20));
+        let mut left = 3_000;
+        while history(&target, "steps").len() < steps.len() && left > 0 {
+            pace.tick().await;
+            left -= 1;
+        }
+        assert_eq!(history(&target, "steps"), steps, "round {round}");
+        target.kill_and_restart();
+        client = connect(&target, "steps").await;
+        await_state(&mut client, "steps", "CompleteCommit").await;
+    }
+    assert_eq!(history(&target, "steps"), steps);
     target.log_is_clean(&[]);
 }
 
