@@ -9,6 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Source, TopicPartitions};
+use crate::views::HoldView;
 
 /// Who asked for the last change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -42,6 +43,15 @@ impl Next {
             action: "nothing",
             at_ms: None,
             text: text.to_owned(),
+        }
+    }
+
+    /// Says that a fault holds the markers, where they would be written and one of `holds` does.
+    pub(crate) fn name_hold(&mut self, holds: &[HoldView], id: &str) {
+        let hold = holds.iter().find(|hold| hold.holds(Some(id)));
+        if let Some(hold) = hold.filter(|_| self.action == "write-markers") {
+            let number = hold.number;
+            self.text = format!("its markers are held by fault {number}, until it is released");
         }
     }
 }
