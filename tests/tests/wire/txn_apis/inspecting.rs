@@ -94,7 +94,7 @@ async fn t64_ids_are_listed_by_filters() {
         let request = ListTransactionsRequest::default().with_state_filters(vec![text("Gone")]);
         let none = list(&mut client, &request, version).await;
         assert_eq!(none.transaction_states.len(), 0);
-        let producers = vec![ProducerId(open.0), ProducerId(5)];
+        let producers = vec![ProducerId(open.0), ProducerId(i64::MAX)];
         let request = ListTransactionsRequest::default().with_producer_id_filters(producers);
         let by_id = list(&mut client, &request, version).await;
         assert_eq!(listed(&by_id, ""), expect(&both[1..]), "v{version}");
