@@ -50,13 +50,33 @@ pub(crate) struct Act {
     pub(crate) after: Option<String>,
 }
 
+/// What came of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Changed,
+    /// A dry run, or a refusal.
+    Nothing,
+    /// Written or not: nobody can say.
+    Unknown,
+}
+
+impl Effect {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Changed => "a request changed something",
+            Self::Nothing => "a request changed nothing",
+            Self::Unknown => "a request may have changed something",
+        }
+    }
+}
+
 /// The memory.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog(Mutex<(u64, VecDeque<AuditEntry>)>);
 
 impl AuditLog {
     /// Remembers and logs what came of a request.
-    pub(crate) fn note(&self, now_ms: i64, act: Act, status: u16, outcome: &str) {
+    pub(crate) fn note(&self, now_ms: i64, act: Act, effect: Effect, status: u16, outcome: &str) {
         tracing::info!(
             action = act.action,
             who = act.who.as_deref().unwrap_or("unknown"),
@@ -64,7 +84,8 @@ impl AuditLog {
             reason = act.reason.as_deref().unwrap_or("-"),
             status,
             outcome,
-            "a request changed something"
+            "{}",
+            effect.text()
         );
         let mut log = self.0.lock();
         let (seq, entries) = &mut *log;

@@ -15,7 +15,7 @@ use crate::model::{
     LsoView, Next, OpenTxn, SlotGapView, Source, Transaction, client_of, shown_state,
 };
 use crate::remedy::{remedies, sentence};
-use crate::views::{HoldView, NoPartition, PartitionView, TxnViews};
+use crate::views::{NoPartition, PartitionView, TxnViews};
 
 /// Open transactions of a partition that are looked at; more are counted.
 const OPEN_MAX: usize = 1000;
@@ -213,8 +213,14 @@ impl Known {
         let source = Source::owner(views);
         let view = &look.view;
         let open = look.open.iter();
+        let holds = views.holds();
         let open_transactions: Vec<_> = open
-            .map(|one| self.open_txn(look, one, sure, source.as_of_ms))
+            .map(|one| {
+                let mut txn = self.open_txn(look, one, sure, source.as_of_ms);
+                let id = txn.transactional_id.as_deref().unwrap_or_default();
+                txn.next.name_hold(&holds, id);
+                txn
+            })
             .collect();
         let holder = open_transactions.first().cloned();
         let holder = holder.filter(|_| view.last_stable < view.high_watermark);
@@ -228,7 +234,7 @@ impl Known {
         };
         let remedies = holder.as_ref().map_or_else(Vec::new, |holder| {
             let id = holder.transactional_id.as_deref();
-            let held = views.holds().into_iter().find(|hold| holds_id(hold, id));
+            let held = holds.iter().find(|hold| hold.holds(id));
             let place = (look.topic.as_str(), look.partition);
             remedies(
                 holder,
@@ -272,12 +278,4 @@ pub(crate) fn explain(views: &dyn TxnViews, mut looks: Vec<Looked>) -> Vec<LsoVi
     looks
         .map(|look| known.explained(views, look, sure))
         .collect()
-}
-
-fn holds_id(hold: &HoldView, id: Option<&str>) -> bool {
-    match (&hold.transactional_id, id) {
-        (None, _) => true,
-        (Some(held), Some(id)) => held == id,
-        (Some(_), None) => false,
-    }
 }

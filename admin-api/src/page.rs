@@ -13,7 +13,7 @@ use coordinator::volume::format::rfc3339;
 use crate::explain::{Looked, explain, segment};
 use crate::model::{LsoView, OpenTxn, Remedy, Transaction, TransactionList};
 use crate::query::next_query;
-use crate::remedy::Age;
+use crate::remedy::{Age, counted};
 use crate::routes::transactions::{Filter, select};
 use crate::{App, Problem};
 
@@ -235,7 +235,7 @@ fn facts(html: &mut String, view: &LsoView, holder: &OpenTxn) -> fmt::Result {
     };
     let means = match holder.standing {
         "ongoing" => "Its client has it open and may still commit it.",
-        "deciding" => "It is decided. Its marker is being written here.",
+        "deciding" => "It is decided. Its marker is not written here yet.",
         "queued" => "It is decided. The broker that has to write its marker has not done so.",
         "hanging" => {
             "It hangs: its coordinator does not know that it is open here, so that neither its \
@@ -247,15 +247,15 @@ fn facts(html: &mut String, view: &LsoView, holder: &OpenTxn) -> fmt::Result {
         .next
         .at_ms
         .map_or_else(String::new, |at| format!(" ({})", rfc3339(at)));
+    let waiting = counted(view.held_back, "offset waits", "offsets wait");
+    let behind = i64::try_from(view.open_count.saturating_sub(1)).unwrap_or(i64::MAX);
+    let behind = counted(behind, "more transaction is", "more transactions are");
     write!(
         html,
-        "</dd><dt>Since</dt><dd>{}</dd><dt>Readers</dt><dd>{} offsets wait, from {} on; {} more \
-         transactions are open behind it</dd><dt>It means</dt><dd>{means}</dd><dt>Next</dt>\
-         <dd>{}{at}</dd></dl>",
+        "</dd><dt>Since</dt><dd>{}</dd><dt>Readers</dt><dd>{waiting}, from {} on; {behind} open \
+         behind it</dd><dt>It means</dt><dd>{means}</dd><dt>Next</dt><dd>{}{at}</dd></dl>",
         Escaped(&since),
-        view.held_back,
         view.last_stable_offset,
-        view.open_count.saturating_sub(1),
         Escaped(&holder.next.text),
     )
 }

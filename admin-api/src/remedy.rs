@@ -34,6 +34,11 @@ impl fmt::Display for Age {
     }
 }
 
+/// A number of things, and what they do.
+pub(crate) fn counted(count: i64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// Who holds a partition back, since when, and what happens next.
 pub(crate) fn sentence(holder: &OpenTxn, held_back: i64) -> String {
     let who = match &holder.transactional_id {
@@ -49,9 +54,9 @@ pub(crate) fn sentence(holder: &OpenTxn, held_back: i64) -> String {
         "hanging" => "a hanging transaction",
         _ => "a transaction whose coordinator can't be asked",
     };
+    let offsets = counted(held_back, "offset is", "offsets are");
     format!(
-        "{held_back} offsets are held back by {what} of {who}{since}, which began at offset {} \
-         here; {}.",
+        "{offsets} held back by {what} of {who}{since}, which began at offset {} here; {}.",
         holder.first_offset, holder.next.text
     )
 }
@@ -103,7 +108,8 @@ pub(crate) fn remedies(
         "deciding" | "queued" => {
             let release = held.map(|number| {
                 let request = format!("DELETE /api/v1/faults/{number}");
-                Remedy::request("Release the fault that holds its markers.", request)
+                let text = format!("Release fault {number}, which holds its markers.");
+                Remedy::request(&text, request)
             });
             let again = Remedy {
                 body: Some(WHY.to_owned()),

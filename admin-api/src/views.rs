@@ -128,6 +128,14 @@ pub struct HoldView {
     pub orders: u64,
 }
 
+impl HoldView {
+    /// Whether the markers of an id are held; `None` for a transaction without one.
+    pub(crate) fn holds(&self, id: Option<&str>) -> bool {
+        let held = self.transactional_id.as_deref();
+        held.is_none() || held == id
+    }
+}
+
 /// Something that takes its time.
 pub type Job = Box<dyn FnOnce() + Send>;
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Source, TopicPartitions};
+use crate::views::HoldView;
 
 /// Who asked for the last change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -42,6 +43,15 @@ impl Next {
             action: "nothing",
             at_ms: None,
             text: text.to_owned(),
+        }
+    }
+
+    /// Says that a fault holds the markers, where they would be written and one of `holds` does.
+    pub(crate) fn name_hold(&mut self, holds: &[HoldView], id: &str) {
+        let hold = holds.iter().find(|hold| hold.holds(Some(id)));
+        if let Some(hold) = hold.filter(|_| self.action == "write-markers") {
+            let number = hold.number;
+            self.text = format!("its markers are held by fault {number}, until it is released");
         }
     }
 }
@@ -417,15 +427,20 @@ impl HistoryEntry {
     }
 }
 
-/// Whether a line can't follow another one. A finish that a restart did again is no gap, nor is a
-/// new life of an id that had expired.
+/// Leaves each transition once. Complete* is in force before it is written: a crash in between has
+/// it done, and its line written, again.
+pub(crate) fn once(lines: &mut Vec<HistoryLine>) {
+    let step = |line: &HistoryLine| (line.from, line.to, line.pid, line.epoch, line.txn_seq);
+    lines.dedup_by(|line, before| line.from.prepared().is_some() && step(line) == step(before));
+}
+
+/// Whether a line can't follow another one. A new life of an id that had expired is no gap.
 fn is_gap(line: &HistoryLine, before: Option<&HistoryLine>) -> bool {
     let Some(before) = before else {
         return line.from != TxnState::Empty;
     };
-    let again = (before.from, before.to, before.txn_seq) == (line.from, line.to, line.txn_seq);
     let reborn = before.cause == "expired" && line.from == TxnState::Empty;
-    before.to != line.from && !again && !reborn
+    before.to != line.from && !reborn
 }
 
 /// What became of an id.

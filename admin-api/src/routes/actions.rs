@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::Answer;
 use super::transactions::{find, states};
-use crate::audit::Act;
+use crate::audit::{Act, Effect};
 use crate::body::{Body, reason};
 use crate::model::{
     AbortOutcome, AbortPlan, Audit, MarkedPartition, PassOutcome, Source, Transaction, Unfinished,
@@ -111,11 +111,27 @@ struct Abort {
 impl Abort {
     async fn audited(&self, app: &App, mut act: Act) -> Result<AbortOutcome, Problem> {
         let done = self.done(app, &mut act).await;
-        let (status, outcome) = match &done {
-            Ok(done) => (200, done.outcome.to_owned()),
-            Err(problem) => (problem.status(), problem.detail().to_owned()),
+        let (effect, status, outcome) = match &done {
+            Ok(done) => (Effect::Changed, 200, done.outcome.to_owned()),
+            Err(problem) => {
+                let status = problem.status();
+                // The coordinator was asked, and can't say.
+                let unknown = status >= 500 && act.before.is_some();
+                let effect = if unknown {
+                    Effect::Unknown
+                } else {
+                    Effect::Nothing
+                };
+                (effect, status, problem.detail().to_owned())
+            }
         };
-        app.audit.note(app.txns.now_ms(), act, status, &outcome);
+        let effect = if self.dry_run {
+            Effect::Nothing
+        } else {
+            effect
+        };
+        app.audit
+            .note(app.txns.now_ms(), act, effect, status, &outcome);
         done
     }
 
@@ -338,7 +354,14 @@ fn ran(app: &App, act: Act, pass: Pass) -> PassOutcome {
         pass.failed.len(),
         pass.remaining
     );
-    app.audit.note(app.txns.now_ms(), act, 200, &outcome);
+    let effect = match (pass.done.is_empty(), pass.failed.is_empty()) {
+        (false, _) => Effect::Changed,
+        // What fails may have been decided.
+        (true, false) => Effect::Unknown,
+        (true, true) => Effect::Nothing,
+    };
+    app.audit
+        .note(app.txns.now_ms(), act, effect, 200, &outcome);
     let failed = pass.failed.into_iter();
     let unfinished = failed.map(|(transactional_id, reason)| Unfinished {
         transactional_id,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::Answer;
-use crate::audit::{self, Act};
+use crate::audit::{self, Act, Effect};
 use crate::body::{Body, reason};
 use crate::model::{Fault, FaultList, Source};
 use crate::query::{Params, Segments};
@@ -101,7 +101,8 @@ pub(crate) async fn add(
     let hold = app.txns.hold(asked.transactional_id.as_deref());
     let hold = hold.ok_or_else(|| Problem::conflict("too many faults are in force"))?;
     let outcome = format!("fault {} holds markers", hold.number);
-    app.audit.note(app.txns.now_ms(), act, 201, &outcome);
+    app.audit
+        .note(app.txns.now_ms(), act, Effect::Changed, 201, &outcome);
     Ok((StatusCode::CREATED, Json(hold.into())))
 }
 
@@ -124,10 +125,11 @@ pub(crate) async fn release(
     enabled(&app)?;
     Params::read(&parts.uri, &[])?;
     let found = app.txns.release(id);
-    let (status, outcome) = if found {
-        (StatusCode::NO_CONTENT, "released")
+    let (effect, status, outcome) = if found {
+        (Effect::Changed, StatusCode::NO_CONTENT, "released")
     } else {
-        (StatusCode::NOT_FOUND, "there is no such fault")
+        let outcome = "there is no such fault";
+        (Effect::Nothing, StatusCode::NOT_FOUND, outcome)
     };
     let act = Act {
         who: audit::caller(&parts),
@@ -136,7 +138,7 @@ pub(crate) async fn release(
         ..Act::default()
     };
     app.audit
-        .note(app.txns.now_ms(), act, status.as_u16(), outcome);
+        .note(app.txns.now_ms(), act, effect, status.as_u16(), outcome);
     if found {
         Ok(status)
     } else {

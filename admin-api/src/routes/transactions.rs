@@ -12,7 +12,7 @@ use coordinator::volume::format::HistoryLine;
 
 use crate::model::{
     History, HistoryEntry, MissingPartition, PartitionState, SlotGapView, Source, StagedGroup,
-    Transaction, TransactionDetail, TransactionList, shown_state,
+    Transaction, TransactionDetail, TransactionList, once, shown_state,
 };
 use crate::query::{Key, Page, PageAsk, Params, Segments, listed};
 use crate::views::{IdPattern, TxnViews};
@@ -183,9 +183,12 @@ pub(crate) fn select(views: &dyn TxnViews, filter: &Filter) -> TransactionList {
     });
     let matched = page.matched;
     let (found, next_page_token) = page.take(filter.order.name());
+    let holds = views.holds();
     let shown = found.iter().map(|(id, entry)| {
         let slot = views.slot_of(id);
-        Transaction::of(id, entry, slot, broker, now_ms)
+        let mut one = Transaction::of(id, entry, slot, broker, now_ms);
+        one.next.name_hold(&holds, id);
+        one
     });
     TransactionList {
         matched,
@@ -279,7 +282,8 @@ fn detail(app: &App, id: &str) -> Result<Response, Problem> {
     let views = &*app.txns;
     let source = Source::owner(views);
     let slot = views.slot_of(id);
-    let transaction = Transaction::of(id, &entry, slot, source.broker, source.as_of_ms);
+    let mut transaction = Transaction::of(id, &entry, slot, source.broker, source.as_of_ms);
+    transaction.next.name_hold(&views.holds(), id);
     // What others owe is of the transaction, whatever the slot has by now.
     let shown = shown(&entry);
     let (partition_states, partitions_missing) = states(views, &shown);
@@ -386,7 +390,8 @@ pub(crate) async fn history(
         return Err(Problem::invalid("limit", "it must be 1 to 1000"));
     }
     let before = params.after("history")?;
-    let read = app.txns.history(&id).await.map_err(Problem::later)?;
+    let mut read = app.txns.history(&id).await.map_err(Problem::later)?;
+    once(&mut read.lines);
     if read.lines.is_empty() {
         // Nothing is kept of it: is there such an id at all?
         find(&app, &id)?;

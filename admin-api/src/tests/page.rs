@@ -140,13 +140,16 @@ async fn the_page_says_what_to_do_and_how_it_is_typed() {
         "<dt>Held by</dt><dd><code><a href=\"/api/v1/transactions/open\">open</a></code>, producer \
          1099511627777, epoch 0, client app at 10.0.0.7:52114 librdkafka 2</dd>",
         "<dt>Since</dt><dd>2026-09-21T14:13:30.000Z, 50 s ago</dd>",
-        "<dd>6 offsets wait, from 0 on; 1 more transactions are open behind it</dd>",
+        "<dd>6 offsets wait, from 0 on; 1 more transaction is open behind it</dd>",
         "Its client has it open and may still commit it.",
         "it is aborted by timeout in 10 s (2026-09-21T14:14:30.000Z)</dd>",
         // What to do.
         "<code>fencepost txn -b 127.0.0.1:9092 force-terminate --transactional-id open</code>",
         "<code>curl -s --json &#39;{&quot;reason&quot;:&quot;WHY&quot;}&#39; \
          &#39;http://localhost:7777/api/v1/transactions/open/abort&#39;</code>",
+        "It is decided. Its marker is not written here yet.",
+        "<dd>its markers are held by fault 1, until it is released</dd>",
+        "<li>Release fault 1, which holds its markers.<br>",
         "<code>curl -s -X DELETE &#39;http://localhost:7777/api/v1/faults/1&#39;</code>",
         "It hangs: its coordinator does not know that it is open here",
         "<code>fencepost txn -b 127.0.0.1:9092 abort --topic orders --partition 3 --start-offset 0\

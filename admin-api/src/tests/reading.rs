@@ -367,6 +367,11 @@ async fn history_shows_its_gaps() {
         // A restart did it again.
         line(5, 1, "PrepareAbort", "CompleteAbort", "finished"),
         line(6, 3, "Ongoing", "PrepareCommit", "client"),
+        line(7, 3, "PrepareCommit", "CompleteCommit", "finished"),
+        // Another session each: that happened twice.
+        line(8, 3, "CompleteCommit", "Empty", "client"),
+        line(9, 3, "Empty", "Empty", "client"),
+        line(10, 3, "Empty", "Empty", "client"),
     ];
     let site = Site::new(Double {
         lines,
@@ -376,7 +381,9 @@ async fn history_shows_its_gaps() {
     let history = site.get(&path).await.json();
     let shown = history["transitions"].as_array().unwrap();
     let gaps: Vec<_> = shown.iter().map(|one| one["gapBefore"] == true).collect();
-    assert_eq!(gaps, [false, false, false, false, false, true]);
+    assert_eq!(gaps, [1, 2, 3, 4, 6, 7, 8, 9, 10].map(|at| at == 6));
+    let times: Vec<_> = shown.iter().map(|one| &one["atMs"]).collect();
+    assert_eq!(times, [1_i64, 2, 3, 4, 6, 7, 8, 9, 10]);
     assert_eq!(shown[2]["cause"], "reaper");
     assert_eq!(
         (&history["unreadable"], &history["lost"]),
@@ -393,7 +400,7 @@ async fn history_shows_its_gaps() {
         next = answer.next();
         assert_eq!(page["truncated"], next.is_some());
     }
-    assert_eq!(pages, [vec![5, 6], vec![3, 4], vec![2]]);
+    assert_eq!(pages, [vec![9, 10], vec![7, 8], vec![4, 6], vec![2, 3]]);
     // Nothing is kept of an id that exists; the other does not.
     let open = site.get("/api/v1/transactions/open/history").await.json();
     assert_eq!(open["transitions"], json!([]));

@@ -157,6 +157,11 @@ async fn held_markers_keep_a_commit_prepared_until_they_are_released() {
     assert_eq!(lso["holder"]["standing"], "deciding");
     assert_eq!(lso["lastStableOffset"], 0);
     assert_eq!(lso["remedies"][0]["request"], "DELETE /api/v1/faults/1");
+    // Who reads it finds the fault, and that it has to go.
+    let why = "its markers are held by fault 1, until it is released";
+    assert_eq!(one["next"]["text"], why);
+    let summary = lso["summary"].as_str().unwrap();
+    assert!(summary.ends_with(&format!("; {why}.")), "{summary}");
     let refused = site
         .post("/api/v1/transactions/held/abort", r#"{"reason":"x"}"#)
         .await;

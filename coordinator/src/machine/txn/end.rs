@@ -133,18 +133,15 @@ fn is_retry(entry: &TxnEntry, session: Session) -> bool {
 
 /// A request whose answer was lost, or of a session that was fenced meanwhile.
 fn retried(entry: &TxnEntry, commit: bool) -> Decision<EndReply> {
+    // Otherwise the epoch is another session's, or that of a fence, which nobody gets.
+    let is_its_own = entry.last_epoch.is_some() && entry.epoch.0 <= EPOCH_LAST;
     match (entry.state.prepared(), entry.state.completed()) {
         (Some(decided), _) => joined(decided == commit),
-        (_, Some(decided)) if entry.last_epoch.is_some() && entry.epoch.0 <= EPOCH_LAST => {
-            if decided != commit {
-                return Decision::Refuse(TxnError::InvalidTxnState);
-            }
-            Decision::Answer(Some(Session {
-                pid: entry.pid,
-                epoch: entry.epoch,
-            }))
-        }
-        // The epoch is that of a fence, which nobody gets.
+        (_, Some(decided)) if decided != commit => Decision::Refuse(TxnError::InvalidTxnState),
+        (_, Some(_)) if is_its_own => Decision::Answer(Some(Session {
+            pid: entry.pid,
+            epoch: entry.epoch,
+        })),
         _ => Decision::Refuse(TxnError::ProducerFenced),
     }
 }

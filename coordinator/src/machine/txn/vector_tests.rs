@@ -146,6 +146,8 @@ fn a_fence_at_the_last_epoch() {
         // Nobody ever gets 32767.
         let retried = end_told(Some(&aborted), &end(5, PID, 32_766, false));
         assert_eq!(retried, if version == 2 { "0 (900, 0)" } else { "90" });
+        let other = end_told(Some(&aborted), &end(5, PID, 32_766, true));
+        assert_eq!(other, "48");
     }
 }
 
@@ -285,6 +287,28 @@ fn told2(decision: &Decision<EndReply>) -> String {
 }
 
 #[test]
+fn version_5_behind_a_decision_of_version_3() {
+    for commit in [true, false] {
+        let done = completed(1, 3, commit);
+        // The opposite is told from the epoch alone; what was decided is another session's, which
+        // gives away neither its outcome nor its epoch.
+        assert_eq!(end_told(Some(&done), &end(5, PID, 0, !commit)), "48");
+        assert_eq!(end_told(Some(&done), &end(5, PID, 0, commit)), "90");
+        assert_eq!(end_told(Some(&done), &end(5, PID, 1, true)), "48");
+        let told = end_told(Some(&done), &end(5, PID, 1, false));
+        assert_eq!(told, "0 (100, 2) when finished, 15 if late");
+        assert_eq!(end_told(Some(&done), &end(5, PID, 2, commit)), "90");
+        // A session that went on by itself (KIP-360) had the epoch before.
+        let own = TxnEntry {
+            last_epoch: Some(ProducerEpoch(0)),
+            ..done
+        };
+        assert_eq!(end_told(Some(&own), &end(5, PID, 0, commit)), "0 (100, 1)");
+        assert_eq!(end_told(Some(&own), &end(5, PID, 0, !commit)), "48");
+    }
+}
+
+#[test]
 fn t28_and_t29_ending_at_the_last_epoch() {
     let decision = end_txn(Some(&ongoing(32_766)), &end(5, PID, 32_766, true), &ctx(2));
     assert_eq!(told2(&decision), "0 (900, 0) when finished, 15 if late");
@@ -335,6 +359,9 @@ fn t31_and_the_reaper() {
         let aborted = finish(&aborting, &ctx(version));
         assert_eq!(end_told(Some(&aborted), &end(3, PID, 1, true)), "90");
         assert_eq!(end_told(Some(&aborted), &end(1, PID, 1, true)), "47");
+        assert_eq!(end_told(Some(&aborted), &end(5, PID, 1, true)), "48");
+        let repeat = end_told(Some(&aborted), &end(5, PID, 1, false));
+        assert_eq!(repeat, if version == 2 { "0 (100, 2)" } else { "90" });
         let add = add_at(Some(&aborted), PID, 1, 3, &[named("A", 0)]);
         assert_eq!(add, "90");
     }

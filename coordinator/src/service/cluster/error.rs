@@ -44,7 +44,11 @@ pub enum StartError {
         found: u32,
     },
     /// The same broker runs already.
-    #[error("{} runs already on host {host} as process {pid}", .broker.name())]
+    #[error(
+        "broker {} runs already on host {host} as process {pid}: end that process first, or give \
+         this one a directory of its own",
+        .broker.0
+    )]
     RunsAlready {
         /// The broker.
         broker: BrokerId,
@@ -55,8 +59,9 @@ pub enum StartError {
     },
     /// Another broker uses the volume, and this one was started alone.
     #[error(
-        "{} uses this volume on host {host} (process {pid}), but this broker was started alone",
-        .broker.name()
+        "broker {} uses this volume on host {host} (process {pid}), but this broker was started \
+         alone: end that process first, or give this one a directory of its own",
+        .broker.0
     )]
     NotAlone {
         /// The other broker.

@@ -1,14 +1,20 @@
 //! kill -9 with transactions open, decided and aborted.
 
+use std::time::Duration;
+
 use tests::raw::ops;
 
 use super::reading::{aborted, bases, committed, fetch, latest, open};
 use super::{TV1, batch, finish, send};
-use crate::kit::{P, Target, end_of, now_ms, on_kafka, produce_request};
+use crate::kit::{P, Target, differs, end_of, now_ms, on_kafka, produce_request};
 use crate::reading::partitions;
 use crate::txn_apis::{
     add, await_state, begin, connect, describe, end, id_of, init_by, init_request, produce,
 };
+
+/// What Kafka may do behind a crash: it depends on what has a leader first, the log of its
+/// coordinator or the partition.
+const DROPPED: &str = "markers-without-a-leader";
 
 #[tokio::test]
 async fn after_kill_9_readers_see_what_they_saw() {
@@ -60,10 +66,65 @@ async fn after_kill_9_readers_see_what_they_saw() {
     let answer = client.call(&committed("killed", 3), 12).await.unwrap();
     let answer = &partitions(&answer)[0];
     let end = end_of(&mut client, "killed").await;
-    assert_eq!(answer.last_stable_offset, end);
-    // Kafka may write the marker a second time.
-    let once = on_kafka() || end == 5;
-    assert!(once, "the log ends at {end}");
+    // Kafka may also write the marker a second time, or never.
+    let once = differs(DROPPED, vec![(3, 4), (5, 5), (6, 6)], vec![(5, 5)]);
+    let found = (answer.last_stable_offset, end);
+    assert!(once.contains(&found), "last stable offset, end: {found:?}");
+    target.log_is_clean(&[]);
+}
+
+/// From, to, and whether something is missing before, of the transitions of an id.
+fn history(target: &Target, id: &str) -> Vec<(String, String, bool)> {
+    let answer = target.admin(&format!("/api/v1/transactions/{id}/history"));
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let history: serde_json::Value = serde_json::from_str(body).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let transitions = history["transitions"].as_array().unwrap().iter();
+    transitions
+        .map(|one| {
+            (
+                text(&one["from"]),
+                text(&one["to"]),
+                one["gapBefore"] == true,
+            )
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn after_kill_9_each_step_is_in_the_history_once() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    target.with_topic("steps", 1).await;
+    let (mut client, session) = open(&target, "steps").await;
+    let batch = P(session.0, session.1, 0, 1);
+    let sent = send(&mut client, "steps", "steps", batch, TV1).await;
+    assert_eq!(sent, (0, 0));
+    finish(&mut client, "steps", session, true).await;
+    let steps = [
+        ("Empty", "Empty"),
+        ("Empty", "Ongoing"),
+        ("Ongoing", "PrepareCommit"),
+        ("PrepareCommit", "CompleteCommit"),
+    ];
+    let steps = steps.map(|(from, to)| (from.to_owned(), to.to_owned(), false));
+    // The last line is in its file, what it says only in memory: whoever starts does it again.
+    for round in 0..3 {
+        // It is recorded behind what it says.
+        let mut pace = tokio::time::interval(Duration::from_millis(20));
+        let mut left = 3_000;
+        while history(&target, "steps").len() < steps.len() && left > 0 {
+            pace.tick().await;
+            left -= 1;
+        }
+        assert_eq!(history(&target, "steps"), steps, "round {round}");
+        target.kill_and_restart();
+        client = connect(&target, "steps").await;
+        await_state(&mut client, "steps", "CompleteCommit").await;
+    }
+    assert_eq!(history(&target, "steps"), steps);
     target.log_is_clean(&[]);
 }
 
@@ -132,10 +193,16 @@ async fn t47_what_was_decided_before_a_kill_reaches_every_partition() {
         .await
         .unwrap();
     let ends = ops::list_offsets(&mut client, "t47", PARTITIONS, ops::LATEST);
-    for (number, end) in ends.await.unwrap().into_iter().enumerate() {
-        // A second marker changes nothing; ours is not written twice.
-        let once = end == 2 || (on_kafka() && end == 3);
-        assert!(once, "partition {number} ends at {end}");
+    let ends = ends.await.unwrap();
+    // A second marker changes nothing; ours is not written twice.
+    let allowed = differs(DROPPED, vec![1, 2, 3], vec![2]);
+    for (number, end) in ends.iter().enumerate() {
+        assert!(allowed.contains(end), "partition {number} ends at {end}");
+    }
+    if ends[0] == 1 {
+        // Kafka, without the marker: its readers wait for ever.
+        assert_eq!(latest(&mut client, "t47", 1).await, 0);
+        return;
     }
     assert_eq!(
         latest(&mut client, "t47", 1).await,

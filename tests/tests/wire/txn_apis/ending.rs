@@ -120,6 +120,51 @@ async fn t23_to_t26_the_epoch_grows_in_the_second_dialect() {
     );
 }
 
+#[tokio::test]
+async fn the_second_dialect_behind_a_decision_of_the_first() {
+    let target = Target::shared();
+    target.with_topic("behind", 1).await;
+    let mut client = connect(&target, "behind").await;
+    begin(&mut client, "behind").await;
+    let (pid, epoch) = begin(&mut client, "behind").await;
+    assert_eq!(epoch, 1);
+    let of = [("behind", &[0][..])];
+    assert_eq!(add(&mut client, "behind", (pid, 1), &of, 3).await, [0]);
+    for commit in [true, false] {
+        let stale = end(&mut client, "behind", (pid, 0), commit, 5).await;
+        assert_eq!(stale, (90, -1, -1), "commit {commit}");
+    }
+    assert_eq!(end(&mut client, "behind", (pid, 1), true, 3).await.0, 0);
+    await_state(&mut client, "behind", "CompleteCommit").await;
+    // Epoch 0 was another session.
+    let others = differs("epochs-of-others", (0, pid, 1), (90, -1, -1));
+    for (epoch, commit, answer) in [
+        (0, true, others),
+        (0, false, (48, -1, -1)),
+        (1, true, (48, -1, -1)),
+        (2, true, (90, -1, -1)),
+        (2, false, (90, -1, -1)),
+        (1, false, (0, pid, 2)),
+    ] {
+        let got = end(&mut client, "behind", (pid, epoch), commit, 5).await;
+        assert_eq!(got, answer, "epoch {epoch}, commit {commit}");
+    }
+    await_state(&mut client, "behind", "CompleteAbort").await;
+    // The session raised its epoch itself, and aborts without raising it.
+    assert_eq!(add(&mut client, "behind", (pid, 2), &of, 3).await, [0]);
+    assert_eq!(end(&mut client, "behind", (pid, 2), false, 3).await.0, 0);
+    await_state(&mut client, "behind", "CompleteAbort").await;
+    for (epoch, commit, answer) in [
+        (0, false, (90, -1, -1)),
+        (1, true, (48, -1, -1)),
+        (1, false, (0, pid, 2)),
+        (2, true, (48, -1, -1)),
+    ] {
+        let got = end(&mut client, "behind", (pid, epoch), commit, 5).await;
+        assert_eq!(got, answer, "epoch {epoch}, commit {commit}");
+    }
+}
+
 /// Codes of requests that are sent before the first is answered.
 async fn pipelined(client: &mut RawClient, requests: &[EndTxnRequest], version: i16) -> Vec<i16> {
     for request in requests {

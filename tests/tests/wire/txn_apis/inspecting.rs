@@ -1,12 +1,13 @@
 //! DescribeTransactions and ListTransactions.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kafka_protocol::messages::{ListTransactionsRequest, ListTransactionsResponse, ProducerId};
 use tests::raw::RawClient;
 
 use super::{add, begin, connect, describe, partitions_of};
-use crate::kit::{Target, text};
+use crate::kit::{Target, on_kafka, text};
 
 /// A producer id that no broker comes to hand out.
 const NOBODY: i64 = i64::MAX - 1;
@@ -127,4 +128,40 @@ async fn t64_ids_are_listed_by_filters() {
         (refused.error_code, refused.transaction_states.len()),
         (128, 0)
     );
+}
+
+#[tokio::test]
+async fn what_changes_nothing_is_not_logged_as_a_change() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    target.with_topic("dry", 1).await;
+    let mut client = connect(&target, "dry").await;
+    let session = begin(&mut client, "dry").await;
+    let of = [("dry", &[0][..])];
+    assert_eq!(add(&mut client, "dry", session, &of, 3).await, [0]);
+    for (query, body, status) in [
+        ("?dry_run=true", "{}", 200),
+        ("", r#"{"reason":"late","txnSeq":99}"#, 412),
+        ("", r#"{"reason":"left open"}"#, 200),
+        ("", r#"{"reason":"again"}"#, 409),
+    ] {
+        let path = format!("/api/v1/transactions/dry/abort{query}");
+        let (found, answer) = target.admin_call("POST", &path, body);
+        assert_eq!(found, status, "{answer}");
+    }
+    let logged = |what: &str| {
+        let log = target.gateway(|gateway, _| gateway.log().unwrap());
+        log.matches(what).count()
+    };
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    for _ in 0..1500 {
+        pace.tick().await;
+        if logged("a request ") >= 4 {
+            break;
+        }
+    }
+    let changed = logged("a request changed something");
+    assert_eq!((changed, logged("a request changed nothing")), (1, 3));
 }

@@ -3,7 +3,7 @@
 use super::{
     add, add_group, await_state, begin, connect, describe, end, init, init_by, init_request,
 };
-use crate::kit::{Target, txn_version};
+use crate::kit::{Target, differs, txn_version};
 
 #[tokio::test]
 async fn t31_a_transaction_that_is_open_for_too_long_is_aborted() {
@@ -18,17 +18,23 @@ async fn t31_a_transaction_that_is_open_for_too_long_is_aborted() {
     assert_eq!(add(&mut client, "t31", (pid, 0), &of, 3).await, [0]);
     let aborted = await_state(&mut client, "t31", "CompleteAbort").await;
     assert_eq!((aborted.producer_id.0, aborted.producer_epoch), (pid, 1));
-    for version in 0..=5 {
-        let code = if version < 2 { 47 } else { 90 };
+    for (version, code) in (0..).zip([47, 47, 90, 90, 90, 48]) {
+        // Version 5 tells a repeat from the epoch: of a commit, while it was aborted.
         let answer = end(&mut client, "t31", (pid, 0), true, version).await;
-        // The second dialect tells a repeat from the epoch: of a commit, while it was aborted. The
-        // first keeps no epoch before.
-        let code = if (version, txn_version()) == (5, 2) {
-            48
-        } else {
-            code
-        };
-        assert_eq!(answer.0, code, "EndTxn v{version}");
+        assert_eq!(answer, (code, -1, -1), "EndTxn v{version}");
+    }
+    for version in 0..=4 {
+        let code = if version < 2 { 47 } else { 90 };
+        let answer = end(&mut client, "t31", (pid, 0), false, version).await;
+        assert_eq!(answer, (code, -1, -1), "EndTxn v{version}");
+    }
+    let repeat = end(&mut client, "t31", (pid, 0), false, 5).await;
+    let told = (0, pid, 1);
+    let refused = (90, -1, -1);
+    if txn_version() == 1 {
+        assert_eq!(repeat, differs("epochs-of-others", told, refused));
+    } else {
+        assert_eq!(repeat, told);
     }
     for version in 0..=3 {
         let code = if version < 2 { 47 } else { 90 };
