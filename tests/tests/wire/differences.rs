@@ -87,6 +87,12 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "records that were deleted stay deleted; Kafka writes the log's start down once a minute",
     ),
     (
+        "markers-from-own-host",
+        "WriteTxnMarkers, and AddPartitionsToTxn from v4 on, come from the broker's own host, 31 \
+         otherwise: there are no roles to tell who may end what others have open; Kafka without an \
+         authorizer takes them from anywhere",
+    ),
+    (
         "membership-in-memory",
         "who was a member before a crash is told 25 and joins again: membership is in memory \
          (design, groups); Kafka reads the members of a generation from its log",
