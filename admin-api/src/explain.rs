@@ -11,9 +11,7 @@ use coordinator::machine::txn::{TxnEntry, TxnState};
 use coordinator::volume::format::rfc3339;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::model::{
-    LsoView, Next, OpenTxn, SlotGapView, Source, Transaction, client_of, shown_state,
-};
+use crate::model::{LsoView, Next, OpenTxn, SlotGapView, Source, client_of, next, shown_state};
 use crate::remedy::{remedies, sentence};
 use crate::views::{HoldView, NoPartition, PartitionView, TxnViews};
 
@@ -175,16 +173,22 @@ impl Known {
         moved
     }
 
-    fn open_txn(&self, look: &Looked, open: &Open, sure: bool, now_ms: i64) -> OpenTxn {
+    fn open_txn(
+        &self,
+        views: &dyn TxnViews,
+        look: &Looked,
+        open: &Open,
+        sure: bool,
+        now_ms: i64,
+    ) -> OpenTxn {
         let standing = match self.standing(look, open) {
             "hanging" if !sure => "unknown",
             standing => standing,
         };
         let owner = self.owners.get(&open.pid);
         let live = matches!(standing, "ongoing" | "deciding" | "queued");
-        let shown = owner.map(|(id, entry)| Transaction::of(id, entry, 0, 0, now_ms));
-        let next = match (shown, standing) {
-            (Some(shown), _) if live => shown.next,
+        let next = match (owner, standing) {
+            (Some((id, entry)), _) if live => next(views, id, entry, now_ms),
             (_, "unknown") => Next::nothing("its coordinator can't be asked now, so nobody knows"),
             _ => {
                 Next::nothing("nothing ends it: its coordinator does not know that it is open here")
@@ -214,7 +218,7 @@ impl Known {
         let view = &look.view;
         let open = look.open.iter();
         let open_transactions: Vec<_> = open
-            .map(|one| self.open_txn(look, one, sure, source.as_of_ms))
+            .map(|one| self.open_txn(views, look, one, sure, source.as_of_ms))
             .collect();
         let holder = open_transactions.first().cloned();
         let holder = holder.filter(|_| view.last_stable < view.high_watermark);

@@ -24,7 +24,7 @@ pub(crate) use partitions::{LsoView, OpenTxn, Producer, Producers, Remedy};
 pub(crate) use shared::{FenceFile, Fences, IdBlock, MarkerEntry, MarkerQueue, ProducerIds};
 pub(crate) use transactions::{
     History, HistoryEntry, MissingPartition, Next, PartitionState, SlotGapView, StagedGroup,
-    Transaction, TransactionDetail, TransactionList, client_of, shown_state,
+    Transaction, TransactionDetail, TransactionList, client_of, next, shown_state,
 };
 
 use crate::views::TxnViews;

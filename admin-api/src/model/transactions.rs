@@ -9,6 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Source, TopicPartitions};
+use crate::views::TxnViews;
 
 /// Who asked for the last change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -151,8 +152,9 @@ pub(crate) fn client_of(client: &Client) -> ClientView {
 }
 
 impl Transaction {
-    /// What an entry says at `now_ms`.
-    pub(crate) fn of(id: &str, entry: &TxnEntry, slot: u32, broker: i32, now_ms: i64) -> Self {
+    /// What an entry says, as `source` is of.
+    pub(crate) fn of(views: &dyn TxnViews, source: &Source, id: &str, entry: &TxnEntry) -> Self {
+        let now_ms = source.as_of_ms;
         let shown = shown(entry);
         let active = shown.state == TxnState::Ongoing || shown.state.prepared().is_some();
         let deadline_ms = deadline_ms(entry);
@@ -170,8 +172,8 @@ impl Transaction {
         });
         Self {
             transactional_id: id.to_owned(),
-            coordinator: broker,
-            slot,
+            coordinator: source.broker,
+            slot: views.slot_of(id),
             state: shown.state.name(),
             slot_state: entry.state.name(),
             producer_id: shown.pid.0,
@@ -188,7 +190,7 @@ impl Transaction {
             client: entry.client.as_ref().map(client_of),
             transaction_version: entry.txn_version,
             owed: owed.collect(),
-            next: next(entry, now_ms),
+            next: next(views, id, entry, now_ms),
             etag: etag(entry),
         }
     }
@@ -201,11 +203,14 @@ fn deadline_ms(entry: &TxnEntry) -> Option<i64> {
     Some(start.saturating_add(entry.timeout_ms.into()))
 }
 
-fn next(entry: &TxnEntry, now_ms: i64) -> Next {
+/// What happens next by itself to an id.
+pub(crate) fn next(views: &dyn TxnViews, id: &str, entry: &TxnEntry, now_ms: i64) -> Next {
     let (action, at_ms, text) = if entry.state.prepared().is_some() {
-        let text =
-            "its markers are being written; what fails is tried again by every reconcile pass"
-                .to_owned();
+        let again = "what fails is tried again by every reconcile pass";
+        let text = match views.why_stuck(id) {
+            Some(why) => format!("it is not carried out: {why}; {again}"),
+            None => format!("its markers are being written; {again}"),
+        };
         ("write-markers", None, text)
     } else if entry.is_gated() {
         let brokers: Vec<String> = entry

@@ -171,8 +171,7 @@ impl Abort {
     }
 
     fn shown(&self, app: &App, source: &Source, entry: &TxnEntry) -> Transaction {
-        let slot = app.txns.slot_of(&self.id);
-        Transaction::of(&self.id, entry, slot, source.broker, source.as_of_ms)
+        Transaction::of(&*app.txns, source, &self.id, entry)
     }
 
     /// Aborts the transaction of `entry` and no other, not even the next one of its session.
@@ -237,6 +236,7 @@ fn refused(app: &App, error: TxnError) -> Problem {
         TxnError::ConcurrentTransactions => {
             "it is decided already, and its markers are being written".to_owned()
         }
+        TxnError::CoordinatorNotAvailable => format!("{error}; /readyz?verbose says what fails"),
         error => error.to_string(),
     };
     Problem::transaction(error, app.txns.kafka_code(error), detail)

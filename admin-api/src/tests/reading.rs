@@ -263,6 +263,28 @@ async fn the_last_stable_offset_is_explained() {
     }
 }
 
+#[tokio::test]
+async fn why_a_decision_is_not_carried_out_is_told_wherever_it_is_shown() {
+    let site = Site::new(Double {
+        why_stuck: Some("the offsets of group \"g\": it is damaged".into()),
+        ..Double::new()
+    });
+    let text = "it is not carried out: the offsets of group \"g\": it is damaged; what fails is \
+                tried again by every reconcile pass";
+    let one = site.get("/api/v1/transactions/prepared").await.json();
+    let list = "/api/v1/transactions?id_prefix=prepared";
+    let list = site.get(list).await.json();
+    let lso = "/api/v1/topics/orders/partitions/1/lso";
+    let lso = site.get(lso).await.json();
+    for shown in [&one, &list["transactions"][0], &lso["holder"]] {
+        assert_eq!(shown["next"]["action"], "write-markers", "{shown}");
+        assert_eq!(shown["next"]["text"], text);
+    }
+    // What is open is not stuck.
+    let open = site.get("/api/v1/transactions/open").await.json();
+    assert_eq!(open["next"]["action"], "abort-by-timeout");
+}
+
 /// What stays as it is where as little as may be is escaped.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')

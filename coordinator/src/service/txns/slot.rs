@@ -71,6 +71,8 @@ pub(super) struct Slot {
     bytes: usize,
     /// Entries moved that are derivable: written with the next change, or by the next pass.
     soft: bool,
+    /// Why decisions are not carried out, by the ids that have them: as the last try found.
+    stuck: BTreeMap<Arc<str>, Arc<str>>,
     /// A write is under way.
     writing: bool,
     /// Who wants to know whether the slot is still owned, as the volume has it from now on.
@@ -102,6 +104,7 @@ impl Slot {
             cells: BTreeMap::new(),
             bytes: 0,
             soft: false,
+            stuck: BTreeMap::new(),
             writing: false,
             sure: Vec::new(),
             asked: Vec::new(),
@@ -208,6 +211,19 @@ impl Slot {
             cell.finishing = false;
         }
         self.tell();
+    }
+
+    /// The decision of an id was tried to be carried out: why that failed, if it did.
+    pub(super) fn tried(&mut self, id: &str, failed: Option<String>) {
+        match (failed, self.cells.get_key_value(id)) {
+            (Some(why), Some((id, _))) => drop(self.stuck.insert(id.clone(), why.into())),
+            _ => drop(self.stuck.remove(id)),
+        }
+    }
+
+    /// Why the decision of an id was not carried out, when that was tried last.
+    pub(super) fn why_stuck(&self, id: &str) -> Option<&Arc<str>> {
+        self.stuck.get(id)
     }
 
     /// What there is to do, also what could wait for the next change.
@@ -321,6 +337,7 @@ impl Slot {
             cells.insert(Arc::from(id), cell);
         }
         self.cells = cells;
+        self.stuck.clear();
         self.damaged_looks = 0;
         self.soft = false;
         // After a claim the file was synced; after a write of unknown outcome it is written again.
@@ -381,6 +398,7 @@ impl Slot {
         self.phase = Phase::Lost;
         self.drop_pending(TxnError::NotCoordinator, false);
         self.cells.clear();
+        self.stuck.clear();
     }
 
     fn drop_pending(&mut self, error: TxnError, only_taken: bool) {
