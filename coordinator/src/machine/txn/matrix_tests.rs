@@ -27,7 +27,8 @@ fn states() -> Vec<(String, Option<TxnEntry>, i16)> {
         }
         for (level, protocol) in [(1, "TV1"), (2, "TV2")] {
             let open = ongoing(epoch);
-            let fenced = after(&open, &force_terminate(Some(&open), &ctx(level)));
+            let new = init_producer_id(Some(&open), &init(5, NONE), &ctx(level));
+            let fenced = after(&open, &new);
             let name = format!("of e={epoch}, fenced, {protocol}");
             add(format!("PrepareAbort {name}"), fenced.clone(), epoch);
             add(
@@ -155,9 +156,6 @@ fn by_itself(entry: &TxnEntry) -> Vec<Row> {
     let decision = expire(entry, 604_800_000, &late);
     let name = "expiry, late".to_owned();
     rows.push(row(Some(entry), name, &decision, nothing, "2.2, T52"));
-    let decision = force_terminate(Some(entry), &ctx(2));
-    let name = "an administrator ends it".to_owned();
-    rows.push(row(Some(entry), name, &decision, show_session, "3.8, T67"));
     for (relation, epoch) in [("current", entry.epoch.0), ("stale", entry.epoch.0 - 1)] {
         let decision = abort(
             Some(entry),
@@ -193,7 +191,7 @@ fn rows(entry: Option<&TxnEntry>, held: i16) -> Vec<Row> {
             name,
             &decision,
             show_session,
-            "2.1, 2.2, T01 T02 T11",
+            "2.1, 2.2, 3.8, T01 T02 T11 T67",
         ));
     }
     let current = entry.map_or((PID, held), |entry| (entry.pid.0, entry.epoch.0));
