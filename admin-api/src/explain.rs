@@ -11,7 +11,9 @@ use coordinator::machine::txn::{TxnEntry, TxnState};
 use coordinator::volume::format::rfc3339;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::model::{LsoView, Next, OpenTxn, SlotGapView, Source, client_of, next, shown_state};
+use crate::model::{
+    LsoView, Next, OpenTxn, SlotGapView, Source, age, client_of, next, shown_state,
+};
 use crate::remedy::{remedies, sentence};
 use crate::views::{HoldView, NoPartition, PartitionView, TxnViews};
 
@@ -206,7 +208,7 @@ impl Known {
             state: owner.map(|(_, entry)| shown_state(entry).name()),
             start_ms,
             start: start_ms.map(rfc3339),
-            age_ms: start_ms.map(|start| now_ms.saturating_sub(start)),
+            age_ms: start_ms.map(|start| age(start, now_ms)),
             timeout_ms: entry.map(|entry| entry.timeout_ms),
             client: entry.and_then(|entry| entry.client.as_ref()).map(client_of),
             next,

@@ -69,6 +69,11 @@ impl Source {
     }
 }
 
+/// How long ago something was, ms; nothing, where the clock has stepped back since.
+pub(crate) fn age(at_ms: i64, now_ms: i64) -> i64 {
+    now_ms.saturating_sub(at_ms).max(0)
+}
+
 /// Partitions of one topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct TopicPartitions {

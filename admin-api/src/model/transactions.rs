@@ -8,7 +8,7 @@ use coordinator::volume::format::{HistoryLine, rfc3339};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Source, TopicPartitions};
+use super::{Source, TopicPartitions, age};
 use crate::views::TxnViews;
 
 /// Who asked for the last change.
@@ -158,7 +158,7 @@ impl Transaction {
         let shown = shown(entry);
         let active = shown.state == TxnState::Ongoing || shown.state.prepared().is_some();
         let deadline_ms = deadline_ms(entry);
-        let age_ms = entry.start_ms.map(|start| now_ms.saturating_sub(start));
+        let age_ms = entry.start_ms.map(|start| age(start, now_ms));
         let owed = entry.owed.iter().flat_map(|owed| {
             owed.entries.iter().map(|(broker, one)| OwedView {
                 broker: broker.0,

@@ -353,6 +353,8 @@ fn ran(app: &App, act: Act, pass: Pass) -> PassOutcome {
 }
 
 /// Requests that changed something, or were to, the newest first.
+///
+/// The last 1,000 since the process began: each is a line of its log, which keeps them.
 #[utoipa::path(
     get,
     path = "/api/v1/audit",
