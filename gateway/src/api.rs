@@ -231,9 +231,9 @@ answer is 51. Without a transactional id: a fresh id, epoch 0.";
 and it stays decided.";
             WriteTxnMarkers, 27, 1..=1, 1,
                 kp::WriteTxnMarkersRequest, kp::WriteTxnMarkersResponse,
-                "From the broker's own host only, 31 otherwise; 51 while the coordinator, of whichever \
-broker, has decided and not finished, 6 while one is loading, 15 while one can't be asked. v2 needs \
-a newer schema than the decoder has.";
+                "From the broker's own host only, 31 otherwise; 51 while the coordinator, of \
+whichever broker, has decided and not finished, 6 while one is loading, 15 while one can't be \
+asked. v2 needs a newer schema than the decoder has.";
             TxnOffsetCommit, 28, 0..=5, 0,
                 kp::TxnOffsetCommitRequest, kp::TxnOffsetCommitResponse,
                 "Fsynced before it is answered; seen when the transaction commits.";
