@@ -12,7 +12,7 @@ use coordinator::volume::format::rfc3339;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::model::{
-    LsoView, Next, OpenTxn, SlotGapView, Source, Transaction, client_of, shown_state,
+    LsoView, Next, OpenTxn, SlotGapView, Source, age, client_of, next, shown_state,
 };
 use crate::remedy::{remedies, sentence};
 use crate::views::{NoPartition, PartitionView, TxnViews};
@@ -175,16 +175,22 @@ impl Known {
         moved
     }
 
-    fn open_txn(&self, look: &Looked, open: &Open, sure: bool, now_ms: i64) -> OpenTxn {
+    fn open_txn(
+        &self,
+        views: &dyn TxnViews,
+        look: &Looked,
+        open: &Open,
+        sure: bool,
+        now_ms: i64,
+    ) -> OpenTxn {
         let standing = match self.standing(look, open) {
             "hanging" if !sure => "unknown",
             standing => standing,
         };
         let owner = self.owners.get(&open.pid);
         let live = matches!(standing, "ongoing" | "deciding" | "queued");
-        let shown = owner.map(|(id, entry)| Transaction::of(id, entry, 0, 0, now_ms));
-        let next = match (shown, standing) {
-            (Some(shown), _) if live => shown.next,
+        let next = match (owner, standing) {
+            (Some((id, entry)), _) if live => next(views, id, entry, now_ms),
             (_, "unknown") => Next::nothing("its coordinator can't be asked now, so nobody knows"),
             _ => {
                 Next::nothing("nothing ends it: its coordinator does not know that it is open here")
@@ -202,7 +208,7 @@ impl Known {
             state: owner.map(|(_, entry)| shown_state(entry).name()),
             start_ms,
             start: start_ms.map(rfc3339),
-            age_ms: start_ms.map(|start| now_ms.saturating_sub(start)),
+            age_ms: start_ms.map(|start| age(start, now_ms)),
             timeout_ms: entry.map(|entry| entry.timeout_ms),
             client: entry.and_then(|entry| entry.client.as_ref()).map(client_of),
             next,
@@ -213,14 +219,8 @@ impl Known {
         let source = Source::owner(views);
         let view = &look.view;
         let open = look.open.iter();
-        let holds = views.holds();
         let open_transactions: Vec<_> = open
-            .map(|one| {
-                let mut txn = self.open_txn(look, one, sure, source.as_of_ms);
-                let id = txn.transactional_id.as_deref().unwrap_or_default();
-                txn.next.name_hold(&holds, id);
-                txn
-            })
+            .map(|one| self.open_txn(views, look, one, sure, source.as_of_ms))
             .collect();
         let holder = open_transactions.first().cloned();
         let holder = holder.filter(|_| view.last_stable < view.high_watermark);

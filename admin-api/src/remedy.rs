@@ -129,7 +129,10 @@ pub(crate) fn remedies(
             });
             vec![Remedy {
                 command,
-                ..Remedy::words("Abort it on this partition: its records here are dropped.")
+                ..Remedy::words(
+                    "Abort it on this partition, on the broker's own host: its records here are \
+                     dropped.",
+                )
             }]
         }
         _ => vec![Remedy::request(

@@ -171,6 +171,8 @@ pub trait TxnViews: Send + Sync + 'static {
     /// # Errors
     /// Where its slot can't be answered for.
     fn transaction(&self, id: &str) -> Result<Option<TxnEntry>, TxnError>;
+    /// Why what is decided of an id could not be carried out, when that was tried last.
+    fn why_stuck(&self, id: &str) -> Option<Arc<str>>;
     /// What became of an id.
     fn history<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<HistoryView, String>>;
 

@@ -105,6 +105,8 @@ pub struct ConnectionContext {
     pub id: u64,
     /// The client's address; `None` in simulation.
     pub peer: Option<SocketAddr>,
+    /// The address of ours that it has connected to; `None` in simulation.
+    pub local: Option<SocketAddr>,
     /// Index of the listener in the broker's configuration: answers carry its addresses.
     pub listener: usize,
     /// Name and version of the client's software, from ApiVersions v3+.
@@ -220,7 +222,7 @@ answer is 51. Without a transactional id: a fresh id, epoch 0.";
                 "The log's batches are the history of epochs.";
             AddPartitionsToTxn, 24, 0..=5, 0,
                 kp::AddPartitionsToTxnRequest, kp::AddPartitionsToTxnResponse,
-                "v4 and v5 are for brokers: accepted from loopback only, 31 otherwise.";
+                "v4 and v5 are for brokers: accepted from the own host only, 31 otherwise.";
             AddOffsetsToTxn, 25, 0..=4, 0,
                 kp::AddOffsetsToTxnRequest, kp::AddOffsetsToTxnResponse,
                 "The group is part of the transaction, durably.";
@@ -229,9 +231,9 @@ answer is 51. Without a transactional id: a fresh id, epoch 0.";
 and it stays decided.";
             WriteTxnMarkers, 27, 1..=1, 1,
                 kp::WriteTxnMarkersRequest, kp::WriteTxnMarkersResponse,
-                "From loopback only, 31 otherwise; 51 while the coordinator, of whichever broker, \
-has decided and not finished, 15 while one can't be asked. v2 needs a newer schema than the \
-decoder has.";
+                "From the broker's own host only, 31 otherwise; 51 while the coordinator, of \
+whichever broker, has decided and not finished, 6 while one is loading, 15 while one can't be \
+asked. v2 needs a newer schema than the decoder has.";
             TxnOffsetCommit, 28, 0..=5, 0,
                 kp::TxnOffsetCommitRequest, kp::TxnOffsetCommitResponse,
                 "Fsynced before it is answered; seen when the transaction commits.";

@@ -9,7 +9,7 @@ mod verification;
 use kafka_protocol::error::ResponseError;
 
 pub use groups::{NO_CONSUMER_PROTOCOL, group};
-pub use txns::{marker, not_in_txn, stage, txn, txn_group, txn_of_broker, txn_offsets};
+pub use txns::{marker, not_in_txn, stage, txn, txn_group, txn_of_broker, txn_offsets, undecided};
 pub use validation::{validate, validate_has_log_start};
 pub(crate) use verification::unverified;
 

@@ -273,6 +273,7 @@ fn open(
     let context = Arc::new(ConnectionContext {
         id: admitted.id,
         peer: Some(peer),
+        local: stream.local_addr().ok(),
         listener,
         software: OnceLock::new(),
         turns: Turns::of(admitted.activity.ending()),

@@ -185,6 +185,7 @@ mod tests {
         Arc::new(ConnectionContext {
             id: 1,
             peer: None,
+            local: None,
             listener: 0,
             software: OnceLock::new(),
             turns: Turns::of(over.clone()),

@@ -91,6 +91,7 @@ async fn produce(broker: &Arc<Broker>, topic: &str, sequence: i32) -> (i16, i64)
         connection: Arc::new(ConnectionContext {
             id: 1,
             peer: None,
+            local: None,
             listener: 0,
             software: OnceLock::new(),
             turns: Turns::default(),

@@ -406,6 +406,7 @@ fn context(version: i16) -> RequestContext {
         connection: Arc::new(ConnectionContext {
             id: 1,
             peer: None,
+            local: None,
             listener: 0,
             software: OnceLock::new(),
             turns: Turns::default(),

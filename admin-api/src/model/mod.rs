@@ -24,7 +24,7 @@ pub(crate) use partitions::{LsoView, OpenTxn, Producer, Producers, Remedy};
 pub(crate) use shared::{FenceFile, Fences, IdBlock, MarkerEntry, MarkerQueue, ProducerIds};
 pub(crate) use transactions::{
     History, HistoryEntry, MissingPartition, Next, PartitionState, SlotGapView, StagedGroup,
-    Transaction, TransactionDetail, TransactionList, client_of, once, shown_state,
+    Transaction, TransactionDetail, TransactionList, client_of, next, once, shown_state,
 };
 
 use crate::views::TxnViews;
@@ -67,6 +67,11 @@ impl Source {
     pub(crate) fn file(views: &dyn TxnViews) -> Self {
         Self::new(views, "file")
     }
+}
+
+/// How long ago something was, ms; nothing, where the clock has stepped back since.
+pub(crate) fn age(at_ms: i64, now_ms: i64) -> i64 {
+    now_ms.saturating_sub(at_ms).max(0)
 }
 
 /// Partitions of one topic.

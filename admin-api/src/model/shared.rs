@@ -6,7 +6,7 @@ use coordinator::volume::format::{FencesFile, IdBlockFile};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Source, TopicPartitions};
+use super::{Source, TopicPartitions, age};
 
 /// A producer that is refused everywhere below an epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -145,7 +145,7 @@ impl MarkerEntry {
                 });
                 shown.partitions = partitions.collect();
                 shown.groups = file.groups;
-                shown.age_ms = file.enqueued_ms.map(|at_ms| now_ms.saturating_sub(at_ms));
+                shown.age_ms = file.enqueued_ms.map(|at_ms| age(at_ms, now_ms));
             }
         }
         shown

@@ -8,8 +8,8 @@ use coordinator::volume::format::{HistoryLine, rfc3339};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Source, TopicPartitions};
-use crate::views::HoldView;
+use super::{Source, TopicPartitions, age};
+use crate::views::TxnViews;
 
 /// Who asked for the last change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -43,15 +43,6 @@ impl Next {
             action: "nothing",
             at_ms: None,
             text: text.to_owned(),
-        }
-    }
-
-    /// Says that a fault holds the markers, where they would be written and one of `holds` does.
-    pub(crate) fn name_hold(&mut self, holds: &[HoldView], id: &str) {
-        let hold = holds.iter().find(|hold| hold.holds(Some(id)));
-        if let Some(hold) = hold.filter(|_| self.action == "write-markers") {
-            let number = hold.number;
-            self.text = format!("its markers are held by fault {number}, until it is released");
         }
     }
 }
@@ -161,12 +152,13 @@ pub(crate) fn client_of(client: &Client) -> ClientView {
 }
 
 impl Transaction {
-    /// What an entry says at `now_ms`.
-    pub(crate) fn of(id: &str, entry: &TxnEntry, slot: u32, broker: i32, now_ms: i64) -> Self {
+    /// What an entry says, as `source` is of.
+    pub(crate) fn of(views: &dyn TxnViews, source: &Source, id: &str, entry: &TxnEntry) -> Self {
+        let now_ms = source.as_of_ms;
         let shown = shown(entry);
         let active = shown.state == TxnState::Ongoing || shown.state.prepared().is_some();
         let deadline_ms = deadline_ms(entry);
-        let age_ms = entry.start_ms.map(|start| now_ms.saturating_sub(start));
+        let age_ms = entry.start_ms.map(|start| age(start, now_ms));
         let owed = entry.owed.iter().flat_map(|owed| {
             owed.entries.iter().map(|(broker, one)| OwedView {
                 broker: broker.0,
@@ -180,8 +172,8 @@ impl Transaction {
         });
         Self {
             transactional_id: id.to_owned(),
-            coordinator: broker,
-            slot,
+            coordinator: source.broker,
+            slot: views.slot_of(id),
             state: shown.state.name(),
             slot_state: entry.state.name(),
             producer_id: shown.pid.0,
@@ -198,7 +190,7 @@ impl Transaction {
             client: entry.client.as_ref().map(client_of),
             transaction_version: entry.txn_version,
             owed: owed.collect(),
-            next: next(entry, now_ms),
+            next: next(views, id, entry, now_ms),
             etag: etag(entry),
         }
     }
@@ -211,11 +203,19 @@ fn deadline_ms(entry: &TxnEntry) -> Option<i64> {
     Some(start.saturating_add(entry.timeout_ms.into()))
 }
 
-fn next(entry: &TxnEntry, now_ms: i64) -> Next {
+/// What happens next by itself to an id.
+pub(crate) fn next(views: &dyn TxnViews, id: &str, entry: &TxnEntry, now_ms: i64) -> Next {
     let (action, at_ms, text) = if entry.state.prepared().is_some() {
-        let text =
-            "its markers are being written; what fails is tried again by every reconcile pass"
-                .to_owned();
+        let again = "what fails is tried again by every reconcile pass";
+        let holds = views.holds();
+        let held = holds.iter().find(|hold| hold.holds(Some(id)));
+        let text = match (held.map(|hold| hold.number), views.why_stuck(id)) {
+            (Some(fault), _) => {
+                format!("its markers are held by fault {fault}, until it is released")
+            }
+            (None, Some(why)) => format!("it is not carried out: {why}; {again}"),
+            (None, None) => format!("its markers are being written; {again}"),
+        };
         ("write-markers", None, text)
     } else if entry.is_gated() {
         let brokers: Vec<String> = entry

@@ -187,8 +187,7 @@ impl Abort {
     }
 
     fn shown(&self, app: &App, source: &Source, entry: &TxnEntry) -> Transaction {
-        let slot = app.txns.slot_of(&self.id);
-        Transaction::of(&self.id, entry, slot, source.broker, source.as_of_ms)
+        Transaction::of(&*app.txns, source, &self.id, entry)
     }
 
     /// Aborts the transaction of `entry` and no other, not even the next one of its session.
@@ -253,6 +252,7 @@ fn refused(app: &App, error: TxnError) -> Problem {
         TxnError::ConcurrentTransactions => {
             "it is decided already, and its markers are being written".to_owned()
         }
+        TxnError::CoordinatorNotAvailable => format!("{error}; /readyz?verbose says what fails"),
         error => error.to_string(),
     };
     Problem::transaction(error, app.txns.kafka_code(error), detail)
@@ -376,6 +376,8 @@ fn ran(app: &App, act: Act, pass: Pass) -> PassOutcome {
 }
 
 /// Requests that changed something, or were to, the newest first.
+///
+/// The last 1,000 since the process began: each is a line of its log, which keeps them.
 #[utoipa::path(
     get,
     path = "/api/v1/audit",

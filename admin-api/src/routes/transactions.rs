@@ -183,13 +183,8 @@ pub(crate) fn select(views: &dyn TxnViews, filter: &Filter) -> TransactionList {
     });
     let matched = page.matched;
     let (found, next_page_token) = page.take(filter.order.name());
-    let holds = views.holds();
-    let shown = found.iter().map(|(id, entry)| {
-        let slot = views.slot_of(id);
-        let mut one = Transaction::of(id, entry, slot, broker, now_ms);
-        one.next.name_hold(&holds, id);
-        one
-    });
+    let shown = found.iter();
+    let shown = shown.map(|(id, entry)| Transaction::of(views, &source, id, entry));
     TransactionList {
         matched,
         by_state,
@@ -281,9 +276,7 @@ fn detail(app: &App, id: &str) -> Result<Response, Problem> {
     let entry = find(app, id)?;
     let views = &*app.txns;
     let source = Source::owner(views);
-    let slot = views.slot_of(id);
-    let mut transaction = Transaction::of(id, &entry, slot, source.broker, source.as_of_ms);
-    transaction.next.name_hold(&views.holds(), id);
+    let transaction = Transaction::of(views, &source, id, &entry);
     // What others owe is of the transaction, whatever the slot has by now.
     let shown = shown(&entry);
     let (partition_states, partitions_missing) = states(views, &shown);

@@ -42,6 +42,8 @@ pub(super) struct Double {
     pub(super) partitions: Mutex<BTreeMap<(String, i32), Led>>,
     pub(super) lines: Vec<HistoryLine>,
     pub(super) holds: Mutex<Vec<HoldView>>,
+    /// Why nothing that is decided is carried out.
+    pub(super) why_stuck: Option<Arc<str>>,
     /// What an abort answers.
     pub(super) refuses: Option<TxnError>,
     /// Requests never end.
@@ -357,6 +359,10 @@ impl TxnViews for Double {
 
     fn slot_of(&self, id: &str) -> u32 {
         if id == "damaged" { 7 } else { 1 }
+    }
+
+    fn why_stuck(&self, _: &str) -> Option<Arc<str>> {
+        self.why_stuck.clone()
     }
 
     fn visit(&self, look: &mut dyn FnMut(&Arc<str>, &TxnEntry)) -> Vec<SlotGap> {

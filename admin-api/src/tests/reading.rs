@@ -7,7 +7,7 @@ use coordinator::volume::format::HistoryLine;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::double::{Double, HOSTILE, NOW, Site, entry, pid};
+use super::double::{Double, HOSTILE, NOW, Site, entry, ongoing, pid};
 
 fn ids(list: &Value) -> Vec<&str> {
     let list = list["transactions"].as_array().unwrap().iter();
@@ -261,6 +261,44 @@ async fn the_last_stable_offset_is_explained() {
     ] {
         assert_eq!(site.get(path).await.json()["status"], status, "{path}");
     }
+}
+
+#[tokio::test]
+async fn why_a_decision_is_not_carried_out_is_told_wherever_it_is_shown() {
+    let site = Site::new(Double {
+        why_stuck: Some("the offsets of group \"g\": it is damaged".into()),
+        ..Double::new()
+    });
+    let text = "it is not carried out: the offsets of group \"g\": it is damaged; what fails is \
+                tried again by every reconcile pass";
+    let one = site.get("/api/v1/transactions/prepared").await.json();
+    let list = "/api/v1/transactions?id_prefix=prepared";
+    let list = site.get(list).await.json();
+    let lso = "/api/v1/topics/orders/partitions/1/lso";
+    let lso = site.get(lso).await.json();
+    for shown in [&one, &list["transactions"][0], &lso["holder"]] {
+        assert_eq!(shown["next"]["action"], "write-markers", "{shown}");
+        assert_eq!(shown["next"]["text"], text);
+    }
+    // What is open is not stuck.
+    let open = site.get("/api/v1/transactions/open").await.json();
+    assert_eq!(open["next"]["action"], "abort-by-timeout");
+}
+
+#[tokio::test]
+async fn no_age_is_negative_where_the_clock_has_stepped_back() {
+    let double = Double::new();
+    let later = ongoing(1, "orders", 0, -5_000);
+    double.ids.lock().insert("open".into(), later);
+    let site = Site::new(double);
+    let one = site.get("/api/v1/transactions/open").await.json();
+    assert_eq!(
+        (&one["startMs"], &one["ageMs"]),
+        (&json!(NOW + 5_000), &json!(0))
+    );
+    let lso = "/api/v1/topics/orders/partitions/0/lso";
+    let lso = site.get(lso).await.json();
+    assert_eq!(lso["holder"]["ageMs"], 0);
 }
 
 /// What stays as it is where as little as may be is escaped.

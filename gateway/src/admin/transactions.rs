@@ -148,6 +148,10 @@ impl TxnViews for Transactions {
         self.broker.txns().describe(id)
     }
 
+    fn why_stuck(&self, id: &str) -> Option<Arc<str>> {
+        self.broker.txns().why_stuck(id)
+    }
+
     fn history<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<HistoryView, String>> {
         Box::pin(async move {
             let read = self.history.read(self.slot_of(id), id).await?;
@@ -297,7 +301,10 @@ async fn finish(txns: Txns) -> Pass {
         async move {
             match txns.reconcile(&id).await {
                 Ok(true) => Ok(true),
-                Ok(false) => Err("its markers are not all written".to_owned()),
+                Ok(false) => Err(match txns.why_stuck(&id) {
+                    Some(why) => why.to_string(),
+                    None => "it is being carried out".to_owned(),
+                }),
                 Err(error) => Err(error.to_string()),
             }
         }

@@ -82,6 +82,15 @@ fn of_first_versions(code: ResponseError, version: i16) -> ResponseError {
     }
 }
 
+/// WriteTxnMarkers, while coordinators are asked what they have not finished. Who sends it asks a
+/// leader, and takes 6 for what passes; 14 it has never heard of here, and gives up.
+pub fn undecided(error: TxnError) -> ResponseError {
+    match error {
+        TxnError::CoordinatorLoading => ResponseError::NotLeaderOrFollower,
+        error => txn(error),
+    }
+}
+
 /// WriteTxnMarkers.
 pub fn marker(error: &AppendError) -> ResponseError {
     // Who writes markers knows every code of the newest Produce.
@@ -112,6 +121,13 @@ mod tests {
         }
         let between_brokers = txn_of_broker(TxnError::InvalidProducerEpoch);
         assert_eq!(between_brokers.code(), 90);
+        for (error, code) in [
+            (TxnError::CoordinatorLoading, 6),
+            (TxnError::CoordinatorNotAvailable, 15),
+            (TxnError::ConcurrentTransactions, 51),
+        ] {
+            assert_eq!(undecided(error).code(), code, "{error}");
+        }
     }
 
     #[test]

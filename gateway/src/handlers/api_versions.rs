@@ -110,6 +110,7 @@ mod tests {
             connection: Arc::new(ConnectionContext {
                 id: 1,
                 peer: None,
+                local: None,
                 listener: 0,
                 software: OnceLock::new(),
                 turns: Turns::default(),

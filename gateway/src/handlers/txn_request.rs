@@ -1,6 +1,7 @@
 //! What the handlers of transactional ids share.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use coordinator::machine::txn::{Client, Session};
@@ -53,11 +54,44 @@ pub(super) fn session(pid: ProducerId, epoch: i16) -> Session {
 /// Whether the request may be one of another broker's, or of an administrator: without access rules
 /// that is who reaches the broker from its own host. The simulation has no addresses.
 pub(super) fn is_from_cluster(context: &RequestContext) -> bool {
-    let peer = context.connection.peer;
-    peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback())
+    let connection = &context.connection;
+    let peer = connection.peer.map(|peer| peer.ip());
+    let local = connection.local.map(|local| local.ip());
+    peer.is_none_or(|peer| is_own_host(peer, local))
+}
+
+/// Whether a client is on the broker's own host. Who connects there to another address than
+/// loopback, such as the one that Metadata tells, comes from that very address.
+fn is_own_host(peer: IpAddr, local: Option<IpAddr>) -> bool {
+    let peer = peer.to_canonical();
+    peer.is_loopback() || local.is_some_and(|local| local.to_canonical() == peer)
 }
 
 /// A transactional id that outlives its request.
 pub(super) fn shared_id(id: &str) -> Arc<str> {
     id.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_from_the_address_it_connects_to_is_on_the_own_host() {
+        for (peer, local, own) in [
+            ("127.0.0.1", "127.0.0.1", true),
+            ("::1", "::1", true),
+            ("::ffff:127.0.0.1", "::ffff:127.0.0.1", true),
+            ("10.0.0.5", "10.0.0.5", true),
+            ("::ffff:10.0.0.5", "10.0.0.5", true),
+            ("fd00::5", "fd00::5", true),
+            ("10.0.0.6", "10.0.0.5", false),
+            ("10.0.0.5", "127.0.0.1", false),
+            ("fd00::6", "fd00::5", false),
+        ] {
+            let (peer, local) = (peer.parse().unwrap(), local.parse().ok());
+            assert_eq!(is_own_host(peer, local), own, "{peer} to {local:?}");
+        }
+        assert!(!is_own_host("10.0.0.5".parse().unwrap(), None));
+    }
 }

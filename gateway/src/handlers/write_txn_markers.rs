@@ -2,8 +2,8 @@
 //! partition, whatever its coordinator knows.
 //!
 //! Refused with 51 while the coordinator, here or at another broker, has decided about that
-//! producer's records on that partition and has not finished: its own marker is on the way. With 15
-//! while one can't be asked. From other hosts: 31.
+//! producer's records on that partition and has not finished: its own marker is on the way. With 6
+//! while one is loading, 15 while one can't be asked. From other hosts: 31.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,13 +60,13 @@ async fn look(broker: &Broker, request: &WriteTxnMarkersRequest) -> Result<Open,
         .map(|marker| ProducerId(marker.producer_id.0))
         .collect();
     let found = broker.coordinators().undecided(&producers).await;
-    let mut found = found.map_err(error_code::txn)?;
+    let mut found = found.map_err(error_code::undecided)?;
     // Again, behind which nothing is waited for: the marker of what is decided here from now on is
     // queued behind that of this request.
     found.ids.retain(|id| broker.txns().coordinates(id));
     let here = broker.txns().undecided_of(&found.ids, &producers);
     let again = Undecided {
-        partitions: here.map_err(error_code::txn)?,
+        partitions: here.map_err(error_code::undecided)?,
         ..Undecided::default()
     };
     Ok(found.and(again).partitions)

@@ -29,6 +29,7 @@ pub(crate) mod testing {
             connection: Arc::new(ConnectionContext {
                 id: 1,
                 peer: None,
+                local: None,
                 listener: 0,
                 software: OnceLock::new(),
                 turns: Turns::default(),

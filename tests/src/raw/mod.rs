@@ -60,6 +60,11 @@ impl RawClient {
             .await
             .context("no connection in time")?
             .context("connect")?;
+        Self::over(stream)
+    }
+
+    /// The same over a connection that the caller has made.
+    pub fn over(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
         let (read, write) = stream.into_split();
         Ok(Self {

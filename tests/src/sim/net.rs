@@ -295,6 +295,7 @@ async fn read(
     let connection = Arc::new(ConnectionContext {
         id,
         peer: None,
+        local: None,
         listener: 0,
         software: OnceLock::new(),
         turns: Turns::default(),

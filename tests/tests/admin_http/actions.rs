@@ -169,8 +169,16 @@ async fn held_markers_keep_a_commit_prepared_until_they_are_released() {
         (refused.status, &refused.json()["kafkaErrorCode"]),
         (409, &json!(51))
     );
+    // An order waits for a while before it fails.
+    let why = "its markers are held by a fault";
+    let told = |one: &Value| one["next"]["text"].as_str().unwrap().contains(why);
+    site.until("/api/v1/transactions/held", told).await;
     let pass = site.post("/api/v1/reconcile/run", "{}").await.json();
-    assert_eq!(pass["unfinished"][0]["transactionalId"], "held");
+    let left = &pass["unfinished"][0];
+    assert_eq!(
+        (&left["transactionalId"], &left["reason"]),
+        (&json!("held"), &json!(why))
+    );
     let released = ask(
         &site.0.addresses().admin,
         "DELETE",

@@ -98,6 +98,12 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
          marker: the transaction hangs there (KAFKA-20734; T47)",
     ),
     (
+        "markers-from-own-host",
+        "WriteTxnMarkers, and AddPartitionsToTxn from v4 on, come from the broker's own host, 31 \
+         otherwise: there are no roles to tell who may end what others have open; Kafka without an \
+         authorizer takes them from anywhere",
+    ),
+    (
         "membership-in-memory",
         "who was a member before a crash is told 25 and joins again: membership is in memory \
          (design, groups); Kafka reads the members of a generation from its log",
@@ -140,6 +146,12 @@ pub(crate) const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
     (
         "offset-fetch-partition-twice",
         "answered once, so that an answer is never larger than what is stored; Kafka answers each",
+    ),
+    (
+        "prepared-shows-all",
+        "DescribeTransactions tells every partition of a decided transaction until the last marker \
+         is written; the admin port says of each whether it is open; Kafka leaves those out that \
+         have their marker",
     ),
     (
         "producer-fields",
@@ -195,6 +207,7 @@ fn every_difference_is_tested() {
         include_str!("sessions.rs"),
         include_str!("topics.rs"),
         include_str!("transactions/crashes.rs"),
+        include_str!("transactions/held.rs"),
         include_str!("transactions/verification.rs"),
         include_str!("trimming.rs"),
         include_str!("txn_apis/adding.rs"),

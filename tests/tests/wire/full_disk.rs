@@ -12,9 +12,10 @@ use tests::gatewayproc::{Gateway, GatewayOptions};
 use tests::raw::batch::Record;
 use tests::raw::{RawClient, ops};
 
-use crate::kit::{P, get, on_kafka};
+use crate::kit::{P, end_of, get, on_kafka, produce_request};
 use crate::reading::fetch_batch;
 use crate::trimming;
+use crate::txn_apis::{self, Session, await_state};
 
 /// A file system of a fixed size, unmounted when dropped.
 struct SmallDisk(PathBuf);
@@ -485,6 +486,77 @@ async fn sigterm_on_a_full_disk_is_an_orderly_stop() {
     has_kept(&gateway, acknowledged).await;
     let log = gateway.log().unwrap();
     assert!(!log.contains("panicked"), "{log}");
+}
+
+/// Opens a transaction of `tx` with one record in `kept`.
+async fn open(client: &mut RawClient) -> Session {
+    let session = txn_apis::begin(client, "tx").await;
+    let of = [("kept", &[0][..])];
+    let added = txn_apis::add(client, "tx", session, &of, 3).await;
+    assert_eq!(added, [0]);
+    let mut spec = P(session.0, session.1, 0, 1).spec();
+    spec.attributes = 0x10;
+    let mut request = produce_request("kept", &[(0, Some(spec.build()))]);
+    request.transactional_id = Some(txn_apis::id_of("tx"));
+    let sent = txn_apis::produce(client, &request, 9).await;
+    assert_eq!(sent[0].error_code, 0);
+    session
+}
+
+#[tokio::test]
+async fn a_transaction_that_a_full_disk_keeps_open_ends_once_with_the_space() {
+    if on_kafka() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // The log of the process lies beside the disk, not on it.
+    let disk = SmallDisk::mount(&dir.path().join("data"), 48);
+    let options = GatewayOptions {
+        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
+        ..GatewayOptions::default()
+    };
+    let mut gateway = Gateway::start(&disk.0, &options).unwrap();
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    ops::create_topic(&mut client, "kept", 1, &[])
+        .await
+        .unwrap();
+    let mut ended = 0;
+    let session = loop {
+        let session = open(&mut client).await;
+        disk.fill();
+        let commit = txn_apis::end_request("tx", session, true);
+        let code = client.call(&commit, 3).await.unwrap().error_code;
+        if code != 0 {
+            assert!([14, 15].contains(&code), "{code}");
+            break session;
+        }
+        // A file that was not needed any more has gone in between.
+        ended += 1;
+        assert!(ended < 100, "the disk never gets full");
+        disk.free();
+    };
+    assert!(gateway.process().is_running().unwrap());
+    disk.free();
+    let told = txn_apis::end(&mut client, "tx", session, true, 3).await;
+    assert_eq!(told.0, 0);
+    await_state(&mut client, "tx", "CompleteCommit").await;
+    // A record and a marker of each.
+    let end = 2 * (ended + 1);
+    let lso = format!("\"lastStableOffset\":{end},");
+    for restart in [false, true] {
+        if restart {
+            gateway.process().kill().unwrap();
+            gateway.restart().unwrap();
+            client = RawClient::connect(gateway.address()).await.unwrap();
+            await_state(&mut client, "tx", "CompleteCommit").await;
+        }
+        assert_eq!(end_of(&mut client, "kept").await, end, "one marker");
+        let told = get(
+            &gateway.admin_address(),
+            "/api/v1/topics/kept/partitions/0/lso",
+        );
+        assert!(told.contains(&lso), "{told}");
+    }
 }
 
 fn plain_of(len: usize) -> bytes::Bytes {

@@ -67,27 +67,10 @@ pub fn init_producer_id(
         return first(request, ctx);
     };
     let old = request.version < 4;
-    let doing = Doing {
-        cause: Cause::NewSession,
-        client: request.client.as_ref(),
-    };
-    match begin(entry, claim, request.timeout_ms, doing, ctx) {
+    match begin(entry, claim, request, ctx) {
         Decision::Refuse(error) => Decision::Refuse(error.of_old(old)),
         decision => decision,
     }
-}
-
-/// Ends what is open and begins a session that nobody has, as an administrator does. The timeout
-/// stays.
-pub fn force_terminate(entry: Option<&TxnEntry>, ctx: &Ctx) -> Decision<InitReply> {
-    let Some(entry) = entry else {
-        return Decision::Refuse(TxnError::InvalidProducerIdMapping);
-    };
-    let doing = Doing {
-        cause: Cause::Admin,
-        client: entry.client.as_ref(),
-    };
-    begin(entry, None, entry.timeout_ms, doing, ctx)
 }
 
 /// An id that is not known: whatever is claimed, it gets a producer id of its own.
@@ -108,8 +91,7 @@ fn first(request: &InitProducerId, ctx: &Ctx) -> Decision<InitReply> {
 fn begin(
     entry: &TxnEntry,
     claim: Option<Session>,
-    timeout_ms: i32,
-    doing: Doing<'_>,
+    request: &InitProducerId,
     ctx: &Ctx,
 ) -> Decision<InitReply> {
     let known = |claim: Session| {
@@ -125,10 +107,14 @@ fn begin(
     if entry.state == TxnState::Ongoing && !planted(Fault::RejoinWithoutAbort) {
         // Raising the epoch alone would let the new session commit what a dead one has written.
         let then = Then::AskAgain(TxnError::ConcurrentTransactions);
+        let doing = Doing {
+            cause: Cause::NewSession,
+            client: request.client.as_ref(),
+        };
         return abort_open(entry, doing, ctx, then);
     }
     match raise(entry, claim, ctx) {
-        Ok(Some(raised)) => settle(entry, raised, timeout_ms, doing, ctx),
+        Ok(Some(raised)) => settle(entry, raised, request, ctx),
         Ok(None) => Decision::NeedsId,
         Err(error) => Decision::Refuse(error),
     }
@@ -193,8 +179,7 @@ fn is_last(entry: &TxnEntry, claim: Session) -> bool {
 fn settle(
     entry: &TxnEntry,
     raised: Raised,
-    timeout_ms: i32,
-    doing: Doing<'_>,
+    request: &InitProducerId,
     ctx: &Ctx,
 ) -> Decision<InitReply> {
     let mut next = entry.clone();
@@ -205,8 +190,8 @@ fn settle(
     next.state = TxnState::Empty;
     next.clear_transaction();
     next.start_ms = None;
-    next.timeout_ms = timeout_ms;
-    next.client = doing.client.cloned();
+    next.timeout_ms = request.timeout_ms;
+    next.client.clone_from(&request.client);
     let mut fences = Vec::new();
     if raised.session.pid == entry.pid {
         if raised.session.epoch.0 > 0 {
@@ -227,10 +212,5 @@ fn settle(
         });
     }
     let then = Then::Answer(raised.session);
-    // Ending an open transaction is what a new session or an administrator causes.
-    let cause = match doing.cause {
-        Cause::NewSession => Cause::Client,
-        cause => cause,
-    };
-    persist(entry.state, next, fences, cause, ctx, then)
+    persist(entry.state, next, fences, Cause::Client, ctx, then)
 }

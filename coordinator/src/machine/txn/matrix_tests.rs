@@ -1,6 +1,7 @@
 //! Every state against every request and relation of epochs: `coordinator/golden/txn_matrix.txt`.
 //! `UPDATE_GOLDEN=1` rewrites it; a change of it is a change of behaviour.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -14,6 +15,15 @@ fn states() -> Vec<(String, Option<TxnEntry>, i16)> {
     for epoch in [1, 32_766] {
         let mut add = |name: String, entry, held| all.push((name, Some(entry), held));
         add(format!("Empty e={epoch}"), empty(epoch), epoch);
+        // At the last epoch the producer id changes.
+        let claimed = empty(epoch);
+        let early = Ctx {
+            now_ms: NOW - 1_000,
+            ..ctx(2)
+        };
+        let new = init_producer_id(Some(&claimed), &init(5, (PID, epoch)), &early);
+        let name = format!("Empty, claimed at e={epoch}");
+        add(name, after(&claimed, &new), epoch);
         add(format!("Ongoing e={epoch}"), ongoing(epoch), epoch);
         for (version, protocol) in [(4, "TV1"), (5, "TV2")] {
             for commit in [true, false] {
@@ -27,7 +37,8 @@ fn states() -> Vec<(String, Option<TxnEntry>, i16)> {
         }
         for (level, protocol) in [(1, "TV1"), (2, "TV2")] {
             let open = ongoing(epoch);
-            let fenced = after(&open, &force_terminate(Some(&open), &ctx(level)));
+            let new = init_producer_id(Some(&open), &init(5, NONE), &ctx(level));
+            let fenced = after(&open, &new);
             let name = format!("of e={epoch}, fenced, {protocol}");
             add(format!("PrepareAbort {name}"), fenced.clone(), epoch);
             add(
@@ -92,27 +103,36 @@ fn state(entry: &TxnEntry) -> String {
     )
 }
 
+/// A row of the second level, and one of the first where that is another.
+fn levels(rows: &mut Vec<Row>, make: impl Fn(&Ctx) -> Row) {
+    let (first, second) = (make(&ctx(1)), make(&ctx(2)));
+    if first.1 != second.1 {
+        let name = format!("{}, at transaction.version 1", first.0);
+        rows.push((name, first.1, first.2));
+    }
+    rows.push(second);
+}
+
 /// What a client asks with a session.
 fn asked(entry: Option<&TxnEntry>, relation: &str, at: Session) -> Vec<Row> {
     let (pid, epoch) = (at.pid.0, at.epoch.0);
     let of = |what: &str| format!("{what}, {relation} ({pid}, {epoch})");
     let mut rows = Vec::new();
-    let decision = init_producer_id(entry, &init(4, (pid, epoch)), &ctx(2));
-    let name = of("InitProducerId v4");
-    rows.push(row(
-        entry,
-        name,
-        &decision,
-        show_session,
-        "2.2, T05 T07 T08 T10",
-    ));
+    for version in [3, 4] {
+        levels(&mut rows, |ctx| {
+            let decision = init_producer_id(entry, &init(version, (pid, epoch)), ctx);
+            let name = of(&format!("InitProducerId v{version}"));
+            row(entry, name, &decision, show_session, "2.2, T05 T07 T08 T10")
+        });
+    }
     for version in [1, 4, 5] {
         for commit in [true, false] {
-            let request = end(version, pid, epoch, commit);
-            let decision = end_txn(entry, &request, &ctx(2));
-            let way = if commit { "commit" } else { "abort" };
-            let name = of(&format!("EndTxn v{version} {way}"));
-            rows.push(row(entry, name, &decision, show_end, "3.2, 3.3, T19-T31"));
+            levels(&mut rows, |ctx| {
+                let decision = end_txn(entry, &end(version, pid, epoch, commit), ctx);
+                let way = if commit { "commit" } else { "abort" };
+                let name = of(&format!("EndTxn v{version} {way}"));
+                row(entry, name, &decision, show_end, "3.2, 3.3, T19-T31")
+            });
         }
     }
     for (class, what) in [
@@ -120,14 +140,22 @@ fn asked(entry: Option<&TxnEntry>, relation: &str, at: Session) -> Vec<Row> {
         (AddClass::Client(3), "AddPartitionsToTxn v3 A-0"),
         (AddClass::Implicit, "implicit A-0"),
     ] {
-        let decision = add_partitions(entry, at, &[named("A", 0)], class, None, &ctx(2));
-        let source = "3.2, 1.5, T13-T17 T37 T44";
-        rows.push(row(entry, of(what), &decision, show_added, source));
+        levels(&mut rows, |ctx| {
+            let decision = add_partitions(entry, at, &[named("A", 0)], class, None, ctx);
+            let source = "3.2, 1.5, T13-T17 T37 T44";
+            row(entry, of(what), &decision, show_added, source)
+        });
     }
     let group: Arc<str> = "h".into();
-    let decision = add_groups(entry, at, &group, AddClass::Client(3), None, &ctx(2));
-    let name = of("AddOffsetsToTxn v3 h");
-    rows.push(row(entry, name, &decision, show_added, "3.2"));
+    for (class, what) in [
+        (AddClass::Client(3), "AddOffsetsToTxn v3 h"),
+        (AddClass::Implicit, "implicit h"),
+    ] {
+        levels(&mut rows, |ctx| {
+            let decision = add_groups(entry, at, &group, class, None, ctx);
+            row(entry, of(what), &decision, show_added, "3.2")
+        });
+    }
     let decision = verify_partitions(entry, at, &[named("A", 0), named("A", 1)]);
     let show = |verified: &Verified| format!("but {:?}", verified.missing);
     rows.push(row(
@@ -137,36 +165,44 @@ fn asked(entry: Option<&TxnEntry>, relation: &str, at: Session) -> Vec<Row> {
         show,
         "3.2, 1.5",
     ));
+    for group in ["g", "h"] {
+        let decision = verify_group(entry, at, group);
+        let show = |found: &Option<u64>| match found {
+            Some(seq) => format!("in #{seq}"),
+            None => "not in it".to_owned(),
+        };
+        let name = of(&format!("verify {group}"));
+        rows.push(row(entry, name, &decision, show, "3.2, T61"));
+    }
     rows
 }
 
 /// What happens without a client.
 fn by_itself(entry: &TxnEntry) -> Vec<Row> {
-    let late = Ctx {
+    let late = |ctx: &Ctx| Ctx {
         now_ms: NOW + 604_800_000,
-        ..ctx(2)
+        ..*ctx
     };
     let nothing = |(): &()| "-".to_owned();
     let mut rows = Vec::new();
-    let decision = time_out(entry, &late);
-    let name = "the reaper, late".to_owned();
-    let aborted = |aborted: &bool| if *aborted { "aborted" } else { "-" }.to_owned();
-    rows.push(row(Some(entry), name, &decision, aborted, "3.7"));
-    let decision = expire(entry, 604_800_000, &late);
-    let name = "expiry, late".to_owned();
-    rows.push(row(Some(entry), name, &decision, nothing, "2.2, T52"));
-    let decision = force_terminate(Some(entry), &ctx(2));
-    let name = "an administrator ends it".to_owned();
-    rows.push(row(Some(entry), name, &decision, show_session, "3.8, T67"));
+    levels(&mut rows, |ctx| {
+        let decision = time_out(entry, &late(ctx));
+        let name = "the reaper, late".to_owned();
+        let aborted = |aborted: &bool| if *aborted { "aborted" } else { "-" }.to_owned();
+        row(Some(entry), name, &decision, aborted, "3.7")
+    });
+    levels(&mut rows, |ctx| {
+        let decision = expire(entry, 604_800_000, &late(ctx));
+        let name = "expiry, late".to_owned();
+        row(Some(entry), name, &decision, nothing, "2.2, T52")
+    });
     for (relation, epoch) in [("current", entry.epoch.0), ("stale", entry.epoch.0 - 1)] {
-        let decision = abort(
-            Some(entry),
-            Some(session(entry.pid.0, epoch)),
-            None,
-            &ctx(2),
-        );
-        let name = format!("an administrator aborts it, {relation}");
-        rows.push(row(Some(entry), name, &decision, nothing, "3.7"));
+        levels(&mut rows, |ctx| {
+            let session = session(entry.pid.0, epoch);
+            let decision = abort(Some(entry), Some(session), None, ctx);
+            let name = format!("an administrator aborts it, {relation}");
+            row(Some(entry), name, &decision, nothing, "3.7")
+        });
     }
     if owed_by(entry).is_some() {
         let change = complete(entry, &local(entry), &ctx(2)).unwrap();
@@ -193,14 +229,23 @@ fn rows(entry: Option<&TxnEntry>, held: i16) -> Vec<Row> {
             name,
             &decision,
             show_session,
-            "2.1, 2.2, T01 T02 T11",
+            "2.1, 2.2, 3.8, T01 T02 T11 T67",
         ));
     }
     let current = entry.map_or((PID, held), |entry| (entry.pid.0, entry.epoch.0));
     let mut claims = vec![("current", current), ("held", (PID, held))];
     claims.push(("stale", (PID, held - 1)));
     claims.push(("other pid", (77, held)));
-    claims.dedup_by(|a, b| a.1 == b.1);
+    claims.extend(
+        current
+            .1
+            .checked_add(1)
+            .map(|next| ("ahead", (current.0, next))),
+    );
+    let next = entry.and_then(|entry| entry.next_pid);
+    claims.extend(next.map(|next| ("next", (next.0, 0))));
+    let mut seen = BTreeSet::new();
+    claims.retain(|claim| seen.insert(claim.1));
     for (relation, (pid, epoch)) in claims {
         rows.extend(asked(entry, relation, session(pid, epoch)));
     }

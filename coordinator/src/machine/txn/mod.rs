@@ -38,7 +38,7 @@ pub use entry::{
     TxnEntry, TxnState,
 };
 pub use error::TxnError;
-pub use init::{InitProducerId, InitReply, Session, force_terminate, init_producer_id};
+pub use init::{InitProducerId, InitReply, Session, init_producer_id};
 pub use server::{abort, complete, expire, is_expired, is_overdue, time_out};
 pub use shown::{Outline, Shown, merge, outline, producers, shown, undecided};
 

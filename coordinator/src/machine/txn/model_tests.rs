@@ -254,7 +254,7 @@ impl Run {
         Some(Err(TxnError::ConcurrentTransactions))
     }
 
-    fn init(&mut self, claimed: Session) {
+    fn new_session(&mut self, claimed: Session) -> Option<Session> {
         let request = InitProducerId {
             version: 5,
             id_is_empty: false,
@@ -263,7 +263,13 @@ impl Run {
             client: None,
         };
         let reply = self.ask(|entry, ctx| init_producer_id(entry, &request, ctx));
-        let Some(Ok(session)) = reply else { return };
+        reply?.ok()
+    }
+
+    fn init(&mut self, claimed: Session) {
+        let Some(session) = self.new_session(claimed) else {
+            return;
+        };
         assert!(
             session.epoch.0 <= EPOCH_LAST,
             "{session:?} is that of a fence"
@@ -378,8 +384,9 @@ impl Run {
                 self.now_ms += i64::try_from(self.random.next(800)).unwrap();
                 self.reap();
             }
+            // An administrator's, which nobody uses.
             18 if self.random.one_in(8) => {
-                self.ask(force_terminate);
+                self.new_session(none);
             }
             19 => self.crash(),
             _ => {}

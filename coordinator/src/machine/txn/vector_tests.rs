@@ -438,10 +438,11 @@ fn t61_groups_that_were_not_added() {
 
 #[test]
 fn t67_force_termination() {
+    // It is a new session, which its administrator does not use.
     let open = ongoing(1);
-    let decision = force_terminate(Some(&open), &ctx(2));
+    let decision = init_producer_id(Some(&open), &init(5, NONE), &ctx(2));
     let aborted = finish(&after(&open, &decision), &ctx(2));
-    let again = force_terminate(Some(&aborted), &ctx(2));
+    let again = init_producer_id(Some(&aborted), &init(5, NONE), &ctx(2));
     assert_eq!(told(&again, show_session), "0 (100, 3)");
     let ended = after(&aborted, &again);
     assert_eq!((ended.state, ended.timeout_ms), (TxnState::Empty, 60_000));

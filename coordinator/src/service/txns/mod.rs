@@ -211,15 +211,6 @@ impl Txns {
             .await
     }
 
-    /// Ends what is open and fences its session, as an administrator does.
-    ///
-    /// # Errors
-    /// As [`Txns::init_producer_id`].
-    pub async fn force_terminate(&self, id: &str) -> Result<InitReply, TxnError> {
-        self.can_fence(id).await?;
-        self.decide(id, txn::force_terminate).await
-    }
-
     /// Whether the session before a new one could be fenced now. A client whose fence can't be
     /// published asks again, and each time would raise the epoch.
     async fn can_fence(&self, id: &str) -> Result<(), TxnError> {

@@ -68,6 +68,17 @@ fn seems_void(state: &Slot, name: QueueName, file: &MarkerQueueFile) -> bool {
     !about_to && !owes
 }
 
+/// What nobody has yet, or nobody can say who has.
+fn homeless(what: &OwedEntry) -> String {
+    let mut partitions = what.partitions.iter();
+    let first = partitions.find_map(|(topic, numbers)| Some((topic, numbers.first()?)));
+    match (first, what.groups.first()) {
+        (Some((topic, number)), _) => format!("{topic}-{number} has no leader that is known"),
+        (None, Some(group)) => format!("group {group:?} has no coordinator that is known"),
+        (None, None) => "nobody is known to have a part of it".to_owned(),
+    }
+}
+
 impl Txns {
     /// Open transactions that are past their timeout at `now_ms`, ms since the Unix epoch.
     pub fn overdue(&self, now_ms: i64) -> Vec<Arc<str>> {
@@ -102,11 +113,14 @@ impl Txns {
         found
     }
 
-    /// Aborts a transaction that is overdue by now; whether it was: nothing if it has ended.
+    /// Aborts a transaction that is overdue by now; whether it was: nothing if it has ended. Nor
+    /// while its session can't be fenced: it would be decided and not carried out, and its client,
+    /// which may be alive, could not commit it any more.
     ///
     /// # Errors
-    /// As EndTxn.
+    /// As EndTxn, and while no fence can be published.
     pub async fn reap(&self, id: &str) -> Result<bool, TxnError> {
+        self.can_fence(id).await?;
         self.decide(id, |entry, ctx| match entry {
             Some(entry) => txn::time_out(entry, ctx),
             None => Decision::Answer(false),
@@ -281,7 +295,10 @@ impl Txns {
         let Some(_finishing) = Finishing::begin(slot, id) else {
             return Ok(());
         };
-        self.carry_out(slot, id, again).await
+        let outcome = self.carry_out(slot, id, again).await;
+        let failed = outcome.as_ref().err().map(ToString::to_string);
+        slot.lock().tried(id, failed);
+        outcome
     }
 
     async fn carry_out(&self, slot: &SlotCell, id: &str, again: bool) -> Result<(), PortError> {
@@ -313,8 +330,7 @@ impl Txns {
             outcome = outcome.and(put.await);
         }
         if !plan.homeless.is_empty() {
-            let homeless = "a partition or group has no home yet".to_owned();
-            outcome = outcome.and(Err(PortError(homeless)));
+            outcome = outcome.and(Err(PortError(homeless(&plan.homeless))));
         }
         outcome?;
         self.completed(slot, id, &owed, &plan)

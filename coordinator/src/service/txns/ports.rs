@@ -109,22 +109,23 @@ impl GroupDecisions for Offsets {
             let mut waiting = Vec::new();
             for group in &groups {
                 match Self::decide(self, group, end) {
-                    Ok(Some(pending)) => waiting.push(pending),
+                    Ok(Some(pending)) => waiting.push((group, pending)),
                     Ok(None) => {
-                        let earlier = format!("{group} has not decided the one before");
+                        let earlier = format!("group {group:?} has not decided the one before");
                         outcome = outcome.and(Err(PortError(earlier)));
                     }
-                    Err(error) => outcome = outcome.and(Err(port_error(error))),
+                    Err(error) => outcome = outcome.and(Err(undecided(group, error))),
                 }
             }
-            for pending in waiting {
-                outcome = outcome.and(pending.durable().await.map_err(port_error));
+            for (group, pending) in waiting {
+                let durable = pending.durable().await;
+                outcome = outcome.and(durable.map_err(|error| undecided(group, error)));
             }
             outcome
         })
     }
 }
 
-fn port_error(error: GroupError) -> PortError {
-    PortError(error.to_string())
+fn undecided(group: &str, error: GroupError) -> PortError {
+    PortError(format!("the offsets of group {group:?}: {error}"))
 }

@@ -62,6 +62,8 @@ pub(super) struct Slot {
     pending: BTreeMap<Arc<str>, Pending>,
     /// Entries moved that are derivable: written with the next change, or by the next pass.
     soft: bool,
+    /// Why decisions are not carried out, by the ids that have them: as the last try found.
+    stuck: BTreeMap<Arc<str>, Arc<str>>,
     /// Who wants to know whether the slot is still owned, as the volume has it from now on.
     sure: Vec<Waiter>,
     /// Those whom the work under way answers.
@@ -91,6 +93,7 @@ impl Slot {
             ids: Ids::default(),
             pending: BTreeMap::new(),
             soft: false,
+            stuck: BTreeMap::new(),
             sure: Vec::new(),
             asked: Vec::new(),
             queued: false,
@@ -195,6 +198,19 @@ impl Slot {
         self.tell();
     }
 
+    /// The decision of an id was tried to be carried out: why that failed, if it did.
+    pub(super) fn tried(&mut self, id: &str, failed: Option<String>) {
+        match failed.filter(|_| self.ids.entry(id).is_some()) {
+            Some(why) => drop(self.stuck.insert(Arc::from(id), why.into())),
+            None => drop(self.stuck.remove(id)),
+        }
+    }
+
+    /// Why the decision of an id was not carried out, when that was tried last.
+    pub(super) fn why_stuck(&self, id: &str) -> Option<&Arc<str>> {
+        self.stuck.get(id)
+    }
+
     /// What there is to do, also what could wait for the next change.
     pub(super) fn work(&mut self) -> Option<Work> {
         match self.phase {
@@ -277,6 +293,7 @@ impl Slot {
         let ids = Ids::of(file, now_ms);
         self.ids = ids.map_err(|error| SlotFileError::Damaged(error.0))?;
         self.pending.clear();
+        self.stuck.clear();
         self.damaged_looks = 0;
         self.soft = false;
         // After a claim the file was synced; after a write of unknown outcome it is written again.
@@ -329,6 +346,7 @@ impl Slot {
         self.phase = Phase::Lost;
         self.drop_pending(TxnError::NotCoordinator, false);
         self.ids = Ids::default();
+        self.stuck.clear();
     }
 
     fn drop_pending(&mut self, error: TxnError, only_taken: bool) {

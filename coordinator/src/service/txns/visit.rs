@@ -98,6 +98,12 @@ impl Txns {
         }
     }
 
+    /// Why what is decided of an id could not be carried out, when that was tried last; `None`
+    /// where nothing is known to hold it up.
+    pub fn why_stuck(&self, id: &str) -> Option<Arc<str>> {
+        self.slot(id).ok()?.lock().why_stuck(id).cloned()
+    }
+
     /// Whether this broker coordinates an id, as far as it knows.
     pub fn coordinates(&self, id: &str) -> bool {
         let slot = self.slot(id);
@@ -188,13 +194,15 @@ impl Txns {
     /// another one, [`TxnError::ConcurrentTransactions`] where it is decided already,
     /// [`TxnError::InvalidTxnState`] where nothing is open, or another transaction;
     /// [`TxnError::CoordinatorNotAvailable`] where it is decided now and takes longer than
-    /// [`txn::END_WAIT_MS`] to carry out, and where the slot can't be written.
+    /// [`txn::END_WAIT_MS`] to carry out, where the slot can't be written, and, with nothing done,
+    /// while no session can be fenced.
     pub async fn abort(
         &self,
         id: &str,
         expected: Option<Session>,
         txn_seq: Option<u64>,
     ) -> Result<(), TxnError> {
+        self.can_fence(id).await?;
         self.decide(id, |entry, ctx| txn::abort(entry, expected, txn_seq, ctx))
             .await
     }

@@ -35,7 +35,8 @@ enum Verb {
     /// Transactions that are open on a partition and that no coordinator will end: exit code 1 if
     /// there are any
     FindHanging(FindHanging),
-    /// End a transaction on a partition, whatever its coordinator knows
+    /// End a transaction on a partition, whatever its coordinator knows; Fencepost takes this
+    /// from the broker's own host
     Abort(Abort),
     /// Abort the transaction of a transactional id, and fence its producer
     ForceTerminate(ForceTerminate),

@@ -11,10 +11,15 @@ use kafka_protocol::messages::{
 };
 use serde::Serialize;
 
-use super::super::client::Client;
+use super::super::client::{Client, RETRY_PAUSE};
 use super::super::output::{Failure, Row, check};
 use super::super::topics::{Cluster, Place, text};
 use super::or_none;
+
+/// Codes of an abort that pass, with nothing done: NOT_LEADER_OR_FOLLOWER, and of coordinators that
+/// have to be asked, COORDINATOR_LOAD_IN_PROGRESS and COORDINATOR_NOT_AVAILABLE. Not
+/// CONCURRENT_TRANSACTIONS: the coordinator ends it, and perhaps with a commit.
+const PASSES: [i16; 3] = [6, 14, 15];
 
 /// Arguments of `fencepost txn describe-producers`.
 #[derive(Debug, Clone, Args)]
@@ -183,7 +188,24 @@ impl Row for Aborted {
 }
 
 impl Abort {
+    /// Asks again while the answer passes by itself: for whom leads the partition, and whether the
+    /// transaction is open, too.
     pub(super) async fn run(self, client: &mut Client) -> Result<Vec<Aborted>, Failure> {
+        let late = client.monotonic() + client.patience();
+        loop {
+            let (aborted, code) = self.once(client).await?;
+            if !PASSES.contains(&code) || client.monotonic() >= late {
+                check(code, || {
+                    format!("abort on {}-{}", aborted.topic, aborted.partition)
+                })?;
+                return Ok(vec![aborted]);
+            }
+            client.pause(RETRY_PAUSE).await;
+        }
+    }
+
+    /// The transaction, and the first code that is none of success.
+    async fn once(&self, client: &mut Client) -> Result<(Aborted, i16), Failure> {
         let topics = [self.topic.clone()];
         let cluster = Cluster::ask(client, Some(&topics)).await?;
         let leader = cluster.leader(&(self.topic.clone(), self.partition))?;
@@ -200,12 +222,9 @@ impl Abort {
         let request = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
         let answer = client.call(Some(leader), |_| request).await?;
         let topics = answer.markers.iter().flat_map(|marker| &marker.topics);
-        for partition in topics.flat_map(|topic| &topic.partitions) {
-            check(partition.error_code, || {
-                format!("abort on {}-{}", aborted.topic, aborted.partition)
-            })?;
-        }
-        Ok(vec![aborted])
+        let mut codes = topics.flat_map(|topic| &topic.partitions);
+        let failed = codes.find(|partition| partition.error_code != 0);
+        Ok((aborted, failed.map_or(0, |partition| partition.error_code)))
     }
 
     /// The transaction that the arguments name.

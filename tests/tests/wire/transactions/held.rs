@@ -2,16 +2,18 @@
 //! a moment otherwise. Kafka has no such fault; what can be seen of it there is in
 //! `txn_apis/ending.rs`.
 
+use std::time::Duration;
+
 use kafka_protocol::messages::EndTxnResponse;
 use tests::raw::RawClient;
 
 use super::reading::{aborted, bases, committed, fetch, latest};
 use super::{TV1, send};
-use crate::kit::{P, Target, on_kafka};
+use crate::kit::{P, Target, differs, on_kafka};
 use crate::reading::fetch_request;
 use crate::txn_apis::{
     Session, add, add_group_once, add_once, await_state, begin, connect, describe, end,
-    end_request, init_request,
+    end_request, init_request, partitions_of,
 };
 
 /// Our gateway, which holds the markers of one transactional id until they are released.
@@ -158,4 +160,54 @@ async fn t44_nothing_of_the_next_transaction_comes_before_the_markers_of_the_las
     let seen = fetch(&mut client, &committed("t44-b", 0)).await;
     assert_eq!(bases(&seen), [0, 1, 2, 3]);
     assert_eq!(aborted(&seen), Some(vec![(session.0, 2)]));
+}
+
+#[tokio::test]
+async fn a_decision_that_one_partition_holds_up_says_which_one() {
+    if on_kafka() {
+        return;
+    }
+    let held = Held::start("one", &["one-a", "one-b"]).await;
+    let mut client = connect(&held.0, "one").await;
+    let session = begin(&mut client, "one").await;
+    let both = [("one-a", &[0][..]), ("one-b", &[0][..])];
+    assert_eq!(add(&mut client, "one", session, &both, 3).await, [0, 0]);
+    for topic in ["one-a", "one-b"] {
+        let batch = P(session.0, session.1, 0, 1);
+        let sent = send(&mut client, "one", topic, batch, TV1).await;
+        assert_eq!(sent, (0, 0));
+    }
+    let late = end_once(&mut client, "one", session, true, 3).await;
+    assert_eq!(late.0, 15);
+    // The hold goes with the process.
+    held.0.gateway(|gateway, data| {
+        gateway.process().kill().unwrap();
+        std::fs::write(data.join("one-a/.topic-id.json"), "{").unwrap();
+        gateway.restart().unwrap();
+    });
+    let mut client = connect(&held.0, "one").await;
+    let why = "it is not carried out: one-a-0 has no leader that is known; what fails";
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    let mut told = (0, String::new());
+    for _ in 0..1200 {
+        pace.tick().await;
+        told = (
+            latest(&mut client, "one-b", 1).await,
+            held.0.admin("/api/v1/transactions/one"),
+        );
+        if told.0 == 2 && told.1.contains(why) {
+            break;
+        }
+    }
+    assert!(told.0 == 2 && told.1.contains(why), "{told:?}");
+    let pass = held.0.admin_call("POST", "/api/v1/reconcile/run", "{}").1;
+    assert!(
+        pass.contains("\"reason\":\"one-a-0 has no leader"),
+        "{pass}"
+    );
+    let shown = describe(&mut client, "one").await;
+    assert_eq!(shown.transaction_state.as_str(), "PrepareCommit");
+    let [a, b] = ["one-a", "one-b"].map(|topic| (topic.to_owned(), vec![0]));
+    let both = differs("prepared-shows-all", vec![a.clone()], vec![a, b]);
+    assert_eq!(partitions_of(&shown), both);
 }

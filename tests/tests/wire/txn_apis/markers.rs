@@ -1,11 +1,15 @@
 //! WriteTxnMarkers, as an administrator aborts a transaction that hangs.
 
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::write_txn_markers_request::{
     WritableTxnMarker, WritableTxnMarkerTopic,
 };
 use kafka_protocol::messages::{BrokerId, ListOffsetsRequest, ProducerId, WriteTxnMarkersRequest};
 use tests::raw::{RawClient, decode_response, ops};
+use tests::txn_tools::run_ours;
+use tokio::net::TcpSocket;
 
 use super::{Session, add, await_state, begin, connect, describe, end};
 use crate::kit::{P, Target, differs, on_kafka, produce_request};
@@ -55,6 +59,54 @@ async fn markers_of_partitions_that_are_not_there() {
     let none = WriteTxnMarkersRequest::default();
     let answer = client.call(&none, 1).await.unwrap();
     assert_eq!(answer.markers.len(), 0);
+}
+
+/// An address of this machine that others would use; `None` where it has no network. Nothing is
+/// sent.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("198.51.100.1:9").ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_loopback() && !own.is_unspecified()).then_some(own)
+}
+
+#[tokio::test]
+async fn markers_from_an_address_that_is_not_the_brokers() {
+    let Some(own) = own_address() else { return };
+    let target = Target::shared();
+    drop(target.with_topic("markers-elsewhere", 1).await);
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(own, 0)).unwrap();
+    let broker = target.address().parse().unwrap();
+    let mut client = RawClient::over(socket.connect(broker).await.unwrap()).unwrap();
+    let code = abort(&mut client, (7, 0), "markers-elsewhere", &[0]).await;
+    assert_eq!(code, [differs("markers-from-own-host", 0, 31)]);
+}
+
+#[tokio::test]
+async fn markers_from_the_brokers_host_where_it_has_another_address_than_loopback() {
+    let Some(own) = own_address().filter(|_| !on_kafka()) else {
+        return;
+    };
+    let listeners = format!("PLAINTEXT://{own}:0");
+    let target = Target::start(&[("listeners", &listeners)]);
+    let mut client = target.with_topic("markers-here", 1).await;
+    assert_eq!(abort(&mut client, (7, 0), "markers-here", &[0]).await, [0]);
+    // By the command that the admin port names, over the address that Metadata tells.
+    let mut client = connect(&target, "markers-here").await;
+    let (pid, epoch) = begin(&mut client, "markers-here").await;
+    let of = [("markers-here", &[0][..])];
+    let added = add(&mut client, "markers-here", (pid, epoch), &of, 3).await;
+    assert_eq!(added, [0]);
+    let code = produce(&mut client, "markers-here", "markers-here", (pid, epoch)).await;
+    assert_eq!(code, 0);
+    assert_eq!(stable_end(&mut client, "markers-here").await, 1);
+    let address = target.address().to_owned();
+    let args = "abort --topic markers-here --partition 0 --start-offset 1";
+    let run = move || run_ours(&address, args).unwrap();
+    let output = tokio::task::spawn_blocking(run).await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(stable_end(&mut client, "markers-here").await, 3);
 }
 
 /// A WriteTxnMarkers of version 2 in bytes: a marker of a coordinator that raises the epoch with

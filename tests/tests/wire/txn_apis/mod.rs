@@ -261,7 +261,7 @@ pub(crate) async fn await_state(client: &mut RawClient, id: &str, state: &str) -
 }
 
 /// Topics with partitions of a description, in the order of names.
-fn partitions_of(described: &TransactionState) -> Vec<(String, Vec<i32>)> {
+pub(crate) fn partitions_of(described: &TransactionState) -> Vec<(String, Vec<i32>)> {
     let topics = described.topics.iter();
     let mut topics: Vec<_> = topics
         .map(|topic| (topic.topic.to_string(), topic.partitions.clone()))

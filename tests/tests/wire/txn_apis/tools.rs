@@ -6,10 +6,15 @@ use std::process::Output;
 use bytes::BytesMut;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::list_transactions_response::TransactionState;
-use kafka_protocol::messages::metadata_response::MetadataResponseBroker;
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::write_txn_markers_response::{
+    WritableTxnMarkerPartitionResult, WritableTxnMarkerResult, WritableTxnMarkerTopicResult,
+};
 use kafka_protocol::messages::{
     ApiVersionsResponse, ListTransactionsRequest, ListTransactionsResponse, MetadataResponse,
-    ProducerId, ResponseHeader,
+    ProducerId, ResponseHeader, WriteTxnMarkersResponse,
 };
 use kafka_protocol::protocol::{Encodable, HeaderVersion};
 use tests::raw::{RawClient, ops};
@@ -186,8 +191,24 @@ fn framed<R: Encodable + HeaderVersion>(correlation_id: i32, v: i16, answer: &R)
     [&len.to_be_bytes(), &body[..]].concat()
 }
 
-/// A broker that knows three APIs, and answers the first ListTransactions with 14.
-async fn loading_broker(listener: TcpListener) {
+/// Topic `t` with a partition that this broker leads.
+fn led() -> MetadataResponseTopic {
+    MetadataResponseTopic::default()
+        .with_name(Some(ops::topic_name("t")))
+        .with_partitions(vec![MetadataResponsePartition::default()])
+}
+
+/// The answer to a WriteTxnMarkers of one partition.
+fn marked(code: i16) -> WriteTxnMarkersResponse {
+    let partition = WritableTxnMarkerPartitionResult::default().with_error_code(code);
+    let topic = WritableTxnMarkerTopicResult::default().with_partitions(vec![partition]);
+    let marker = WritableTxnMarkerResult::default().with_topics(vec![topic]);
+    WriteTxnMarkersResponse::default().with_markers(vec![marker])
+}
+
+/// A broker that knows four APIs, and answers the first ListTransactions with 14. WriteTxnMarkers
+/// are answered with `codes`, and then with 0.
+async fn loading_broker(listener: TcpListener, codes: &'static [i16]) {
     let port = i32::from(listener.local_addr().unwrap().port());
     let mut asked = 0;
     loop {
@@ -200,7 +221,7 @@ async fn loading_broker(listener: TcpListener) {
             let correlation = i32::from_be_bytes(frame[4..8].try_into().unwrap());
             let answer = match api {
                 18 => {
-                    let known = [(3, 1), (18, 3), (66, 0)].map(|(key, max)| {
+                    let known = [(3, 1), (18, 3), (27, 1), (66, 0)].map(|(key, max)| {
                         ApiVersion::default()
                             .with_api_key(key)
                             .with_max_version(max)
@@ -212,8 +233,15 @@ async fn loading_broker(listener: TcpListener) {
                     let own = MetadataResponseBroker::default()
                         .with_host(text("127.0.0.1"))
                         .with_port(port);
-                    let answer = MetadataResponse::default().with_brokers(vec![own]);
+                    let answer = MetadataResponse::default()
+                        .with_brokers(vec![own])
+                        .with_topics(vec![led()]);
                     framed(correlation, v, &answer)
+                }
+                27 => {
+                    asked += 1;
+                    let code = codes.get(asked - 1).copied().unwrap_or_default();
+                    framed(correlation, v, &marked(code))
                 }
                 _ => {
                     asked += 1;
@@ -235,13 +263,30 @@ async fn loading_broker(listener: TcpListener) {
 async fn a_list_waits_for_a_coordinator_that_is_loading() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let broker = tokio::spawn(loading_broker(listener));
+    let broker = tokio::spawn(loading_broker(listener, &[]));
     let args = "list --timeout 60000 --format json";
     let run = move || rows_of(args, &run_ours(&address, args).unwrap()).unwrap();
     let rows = tokio::task::spawn_blocking(run).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0]["transactionalId"], "tx");
     broker.abort();
+}
+
+#[tokio::test]
+async fn an_abort_is_tried_again_while_what_it_is_refused_for_passes() {
+    for (codes, refused) in [(&[14, 15, 6, 15][..], None), (&[6, 51], Some("(51)"))] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let broker = tokio::spawn(loading_broker(listener, codes));
+        let args = "abort --topic t --partition 0 --producer-id 7 --producer-epoch 3 \
+                    --coordinator-epoch 0 --timeout 60000";
+        let run = move || run_ours(&address, args).unwrap();
+        let output = tokio::task::spawn_blocking(run).await.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.success(), refused.is_none(), "{said}");
+        assert!(said.contains(refused.unwrap_or_default()), "{said}");
+        broker.abort();
+    }
 }
 
 #[tokio::test]

@@ -50,6 +50,52 @@ fn a_session_costs_no_epoch_while_none_can_be_fenced() {
     assert_eq!(running.init(&id).unwrap(), Ok(session(1_000, 1)));
 }
 
+#[test]
+fn nothing_is_aborted_for_a_client_while_none_can_be_fenced() {
+    let site = site(29);
+    let outside = Arc::new(Outside::default());
+    let [id, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    site.world.pass(Duration::from_secs(61));
+    outside.unready.store(true, Ordering::Relaxed);
+    let (txns, of) = (running.txns.clone(), id.clone());
+    let tried = async move { (txns.reap(&of).await, txns.abort(&of, None, None).await) };
+    let refused = TxnError::CoordinatorNotAvailable;
+    let told = site.world.run(tried).unwrap();
+    assert_eq!(told, (Err(refused), Err(refused)));
+    assert_eq!(running.state(&id).0, TxnState::Ongoing);
+    // Its client is alive.
+    let ended = running.end(&id, begun, true).unwrap();
+    assert_eq!(ended, Ok(Some(session(1_000, 1))));
+    assert_eq!(running.state(&id).0, TxnState::CompleteCommit);
+}
+
+#[test]
+fn why_a_decision_is_not_carried_out_is_known_until_it_is() {
+    let site = site(30);
+    let outside = Arc::new(Outside::default());
+    let [id, ..] = ids();
+    let running = Running::start(&site, &outside, 1);
+    let begun = running.init(&id).unwrap().unwrap();
+    running.add(&id, begun).unwrap().unwrap();
+    assert_eq!(running.txns.why_stuck(&id), None);
+    outside.no_markers.store(true, Ordering::Relaxed);
+    running.end(&id, begun, true).unwrap().unwrap_err();
+    let why = || running.txns.why_stuck(&id);
+    assert_eq!(why().as_deref(), Some("no marker can be written"));
+    // Another thing by now.
+    outside.remote.store(true, Ordering::Relaxed);
+    *outside.shut.lock() = Some(BrokerId(1));
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(why().as_deref(), Some("its queue takes nothing"));
+    *outside.shut.lock() = None;
+    site.world.pass(Duration::from_secs(2));
+    assert_eq!(running.state(&id).0, TxnState::CompleteCommit);
+    assert_eq!(why(), None);
+}
+
 /// A broker that has committed a transaction, which its slot's file does not say yet.
 fn committed(site: &Site, outside: &Arc<Outside>, hook: &Arc<Interrupt>) -> (Running, Session) {
     let [id, ..] = ids();
