@@ -42,8 +42,9 @@ impl Read {
         self.keep = None;
     }
 
-    /// Makes the file known to `files`, with its index, and what each log has in it to `logs`. There
-    /// may be any number of files, and of batches in each: only the latter is kept for certain.
+    /// Makes the file known to `files`, with its index, and what each log has in it to `logs`.
+    /// There may be any number of files, and of batches in each: only the latter is kept for
+    /// certain.
     pub(crate) fn settle(&mut self, files: &Files, logs: &mut BTreeMap<LogId, LogIndex>) {
         let index = std::mem::take(&mut self.index);
         for (log, extents) in &index.logs {
