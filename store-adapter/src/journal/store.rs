@@ -447,6 +447,13 @@ impl LogStore for JournalStore {
         })
     }
 
+    fn parts(&self, id: LogId, from: i64) -> Option<Vec<Piece>> {
+        let log = self.registry.get(id)?;
+        log.check().ok()?;
+        let parts = log.index.read().parts(from);
+        Some(parts)
+    }
+
     fn size(&self, id: LogId) -> Option<Size> {
         let log = self.registry.get(id)?;
         log.check().ok()?;
