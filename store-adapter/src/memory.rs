@@ -373,13 +373,8 @@ impl Log {
     }
 
     fn drop_below(&mut self, start: i64) {
-        while self
-            .batches
-            .front()
-            .is_some_and(|batch| batch.last_offset < start)
-        {
-            self.batches.pop_front();
-        }
+        let below = self.batches.partition_point(|b| b.last_offset < start);
+        self.batches.drain(..below);
     }
 }
 
@@ -461,6 +456,10 @@ impl LogStore for MemoryStore {
 
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {
         ready(self.pieces_of(id, from, min_bytes))
+    }
+
+    fn parts(&self, id: LogId, from: i64) -> Option<Vec<Piece>> {
+        self.pieces_of(id, from, u64::MAX).ok()
     }
 
     fn size(&self, id: LogId) -> Option<Size> {

@@ -14,20 +14,21 @@
 //! 7. Bytes read are exactly the bytes appended.
 //! 8. Dropping a [`Commit`] does not cancel its group.
 
+mod commit;
+
 use std::fmt::Debug;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::batch::StampedBatch;
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::runtime::BoxFuture;
 use crate::volume::FileRange;
+
+pub use commit::Commit;
 
 /// The outcome of a store call.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -173,39 +174,6 @@ impl Op {
             Self::Append(append) => append.log,
             Self::Trim { log, .. } => *log,
         }
-    }
-}
-
-/// A queued group's outcome.
-#[derive(Debug)]
-pub struct Commit {
-    outcome: oneshot::Receiver<Result<(), StoreError>>,
-}
-
-impl Commit {
-    /// A commit and the side by which the store resolves it.
-    pub fn pair() -> (oneshot::Sender<Result<(), StoreError>>, Self) {
-        let (resolve, outcome) = oneshot::channel();
-        (resolve, Self { outcome })
-    }
-
-    /// A commit that is already resolved.
-    pub fn ready(outcome: Result<(), StoreError>) -> Self {
-        let (resolve, commit) = Self::pair();
-        // The receiver is in `commit`, so this cannot fail.
-        resolve.send(outcome).unwrap_or_default();
-        commit
-    }
-}
-
-impl Future for Commit {
-    type Output = Result<(), StoreError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // A store that ends without an answer may have written the group.
-        Pin::new(&mut self.outcome)
-            .poll(cx)
-            .map(|outcome| outcome.unwrap_or(Err(StoreError::Uncertain { fenced: false })))
     }
 }
 
@@ -463,6 +431,11 @@ pub trait LogStore: Send + Sync + Debug + 'static {
     /// # Errors
     /// As of [`LogStore::read`].
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>>;
+
+    /// How the log lies from the offset `from` on, as far as that is known without I/O: parts, in
+    /// order, each of one piece or of many. A part that begins before `from` is told whole. `None`
+    /// when the log is not open here, or the store keeps no such account.
+    fn parts(&self, id: LogId, from: i64) -> Option<Vec<Piece>>;
 
     /// What is known without I/O of the bytes that the log takes. `None` when the log is not open
     /// here.

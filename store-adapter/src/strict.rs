@@ -340,6 +340,10 @@ impl LogStore for StrictStore {
         self.shared.memory.pieces(id, from, min_bytes)
     }
 
+    fn parts(&self, id: LogId, from: i64) -> Option<Vec<Piece>> {
+        self.shared.memory.parts(id, from)
+    }
+
     fn size(&self, id: LogId) -> Option<Size> {
         self.shared.memory.size(id)
     }

@@ -19,6 +19,8 @@ mod error;
 mod guard;
 mod judge;
 mod lane;
+#[cfg(test)]
+mod looks_tests;
 mod marker;
 mod open;
 #[cfg(test)]
@@ -60,7 +62,7 @@ pub use judge::UNPACKED_ON_WORKER_MAX;
 pub use lane::Lane;
 pub use marker::Marker;
 pub use read::{Isolation, ListedOffset, ReadOutcome};
-pub use retention::{Held, Judge, RetentionRules};
+pub use retention::{Held, Judge, RetentionRules, keeps_all};
 pub use snapshot::{PartitionSnapshot, SnapshotFiles};
 pub use trim::TrimError;
 pub use visible::Visible;
@@ -144,6 +146,8 @@ pub struct Partition {
     snapshotting: tokio::sync::Mutex<()>,
     /// What compaction remembers. Taken alone.
     cleaned: Mutex<compaction::Cleaned>,
+    /// What retention remembers. Taken alone.
+    oldest: retention::Oldest,
 }
 
 impl Partition {

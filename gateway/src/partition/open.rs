@@ -17,6 +17,7 @@ use store_adapter::store::{Bounds, LogStore, StoreError, StoredBatch};
 use tokio::sync::watch;
 
 use super::guard::Guards;
+use super::retention::Oldest;
 use super::{AppendError, Partition, PartitionDeps, State, Status, UNCOUNTED, Visible, caught_up};
 
 /// Bytes read at a time while replaying.
@@ -65,6 +66,7 @@ impl Partition {
             visible: watch::Sender::new(Visible::default()),
             snapshotting: tokio::sync::Mutex::default(),
             cleaned: Mutex::default(),
+            oldest: Oldest::default(),
         })
     }
 

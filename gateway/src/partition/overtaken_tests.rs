@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex as SyncMutex;
 use store_adapter::batch::{Batch, BatchHeader};
@@ -28,11 +29,13 @@ struct Gate {
 
 /// A store whose next answer to a question about records is held, when it is made already.
 #[derive(Debug)]
-struct HeldStore {
+pub(super) struct HeldStore {
     inner: MemoryStore,
     gate: SyncMutex<Option<Gate>>,
     /// Only what finds a record of that time or later is held.
     from_ms: SyncMutex<i64>,
+    /// How many pieces it told.
+    pub(super) told: AtomicUsize,
 }
 
 impl HeldStore {
@@ -155,7 +158,15 @@ impl LogStore for HeldStore {
     }
 
     fn pieces(&self, id: LogId, from: i64, min_bytes: u64) -> StoreFuture<'_, Vec<Piece>> {
-        self.inner.pieces(id, from, min_bytes)
+        Box::pin(async move {
+            let pieces = self.inner.pieces(id, from, min_bytes).await?;
+            self.told.fetch_add(pieces.len(), Ordering::Relaxed);
+            Ok(pieces)
+        })
+    }
+
+    fn parts(&self, id: LogId, from: i64) -> Option<Vec<Piece>> {
+        self.inner.parts(id, from)
     }
 
     fn size(&self, id: LogId) -> Option<Size> {
@@ -183,7 +194,7 @@ impl LogStore for HeldStore {
     }
 }
 
-async fn store() -> Arc<HeldStore> {
+pub(super) async fn store() -> Arc<HeldStore> {
     let inner = MemoryStore::new();
     let owner = OwnerEpoch {
         assignment: 1,
@@ -195,15 +206,16 @@ async fn store() -> Arc<HeldStore> {
         inner,
         gate: SyncMutex::default(),
         from_ms: SyncMutex::default(),
+        told: AtomicUsize::default(),
     })
 }
 
-async fn lead(store: &Arc<HeldStore>, epoch: u32) -> Arc<Partition> {
+pub(super) async fn lead(store: &Arc<HeldStore>, epoch: u32) -> Arc<Partition> {
     lead_on(store.clone(), Env::real(), epoch, Arc::default()).await
 }
 
 /// Appends one record, of a transaction of producer 7 or of none.
-async fn append(led: &Arc<Partition>, transactional: Option<i32>, timestamp: i64) {
+pub(super) async fn append(led: &Arc<Partition>, transactional: Option<i32>, timestamp: i64) {
     let header = BatchHeader {
         base_timestamp: timestamp,
         max_timestamp: timestamp,

@@ -5,12 +5,14 @@
 //! one ends where `segment.bytes` or `segment.ms` would close it (docs/decisions/0004). They are
 //! the same at every look, since a log only ever begins where one of them does.
 
+use parking_lot::Mutex;
 use store_adapter::store::Piece;
 
 use super::{Partition, TrimError, Visible};
 
-/// Bytes of pieces that are looked at first; each further look takes twice as many.
-const FIRST_BYTES: u64 = 1 << 20;
+/// Bytes of pieces that are looked at first, which is one piece: mostly it shows that nothing goes.
+/// Each further look takes twice as many.
+const FIRST_BYTES: u64 = 1;
 /// The most bytes of pieces of one look.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
@@ -150,7 +152,77 @@ impl Judge {
     }
 }
 
+/// Whether nothing goes, as far as `parts` of many pieces tell, from the log's start on: the first
+/// segment stays. Its first piece is of `first_time`; of the bytes held there may be fewer.
+///
+/// As long as parts fit into the first segment as a whole, so do all their pieces: it ends no
+/// earlier, is no smaller and no older than they are.
+pub fn keeps_all(rules: RetentionRules, held: Held, first_time: i64, parts: &[Piece]) -> bool {
+    let judge = Judge::new(rules, held);
+    let mut known = Segment {
+        end: held.start,
+        bytes: 0,
+        first_timestamp: first_time,
+        max_timestamp: first_time,
+    };
+    // With what there may be of the first part before the log's start.
+    let mut most = known;
+    for part in parts {
+        if !judge.goes(&known) {
+            return true;
+        }
+        if judge.closes(&most, part) {
+            return false;
+        }
+        most.bytes = most.bytes.saturating_add(part.bytes);
+        known.end = part.last.saturating_add(1);
+        if part.base >= held.start {
+            known.bytes = known.bytes.saturating_add(part.bytes);
+            known.max_timestamp = known.max_timestamp.max(part.max_timestamp);
+        }
+    }
+    !judge.goes(&known)
+}
+
+/// When the first piece of a log is of: known for one start of the log, until that moves.
+#[derive(Debug, Default)]
+pub(super) struct Oldest(Mutex<Option<(i64, i64)>>);
+
+impl Oldest {
+    /// It may be another one now.
+    pub(super) fn forget(&self) {
+        *self.0.lock() = None;
+    }
+}
+
 impl Partition {
+    /// Whether nothing goes, as far as that can be told without a look at more than one piece.
+    async fn keeps_all(&self, rules: RetentionRules, held: Held) -> Result<bool, TrimError> {
+        let store = &self.deps.store;
+        let Some(parts) = store.parts(self.id, held.start) else {
+            return Ok(false);
+        };
+        let known = self
+            .oldest
+            .0
+            .lock()
+            .filter(|(start, _)| *start == held.start);
+        let first_time = match known {
+            Some((_, time)) => time,
+            None => {
+                let pieces = store.pieces(self.id, held.start, FIRST_BYTES).await?;
+                let Some(first) = pieces.first() else {
+                    return Ok(true);
+                };
+                *self.oldest.0.lock() = Some((held.start, first.max_timestamp));
+                first.max_timestamp
+            }
+        };
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let held = Held { bytes, ..held };
+        Ok(keeps_all(rules, held, first_time, &parts))
+    }
+
     /// Deletes what the rules say is too old or too much, never what is not committed or belongs
     /// to an open transaction. The new start, if it moved.
     ///
@@ -170,18 +242,22 @@ impl Partition {
         let Some(size) = self.deps.store.size(self.id) else {
             return Ok(None);
         };
+        let held = Held {
+            start: log_start,
+            upto: high_watermark.min(last_stable),
+            bytes: size.bytes,
+            now_ms,
+        };
+        if self.keeps_all(rules, held).await? {
+            return Ok(None);
+        }
         let bytes = if rules.retention_bytes >= 0 {
             size.bytes
                 .saturating_add(self.bytes_before(log_start, size.from).await?)
         } else {
             size.bytes
         };
-        let held = Held {
-            start: log_start,
-            upto: high_watermark.min(last_stable),
-            bytes,
-            now_ms,
-        };
+        let held = Held { bytes, ..held };
         let start = self.judge(Judge::new(rules, held), log_start).await?;
         if start <= log_start {
             return Ok(None);

@@ -159,3 +159,17 @@ pub(super) async fn lead_keeping(store: Arc<MemoryStore>) -> (Arc<Partition>, Ar
     let led = lead_on(store, Env { runtime, ..real }, 1, Arc::default()).await;
     (led, kept)
 }
+
+/// Numbers that look random, the same for the same seed.
+pub(super) struct Numbers(pub(super) u64);
+
+impl Numbers {
+    /// One of `0..below`.
+    pub(super) fn below(&mut self, below: i64) -> i64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        i64::try_from((self.0 >> 33) % u64::try_from(below).unwrap()).unwrap()
+    }
+}

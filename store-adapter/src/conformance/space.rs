@@ -3,7 +3,7 @@
 use super::Harness;
 use super::fixture::{EPOCH, SHARD, World, append, batch, batch_of, first, log};
 use crate::ids::ShardId;
-use crate::store::{Bounds, StoreError};
+use crate::store::{Bounds, Piece, StoreError};
 
 /// Reads below the new start are out of range at once; a trim never goes back; one to the end
 /// keeps the end. All of it outlives a reopening.
@@ -118,6 +118,9 @@ pub async fn pieces_and_sizes(harness: &dyn Harness) {
             assert!(from > 0 || bytes == size, "{bytes}");
             let some = world.store.pieces(first(), from, 100_000).await.unwrap();
             assert!(all.starts_with(&some) && !some.is_empty());
+            if let Some(parts) = world.store.parts(first(), from) {
+                assert_parts(&parts, &all);
+            }
         }
         let end = world.store.pieces(first(), 60, 1).await;
         assert_eq!(end, Ok(Vec::new()));
@@ -131,6 +134,20 @@ pub async fn pieces_and_sizes(harness: &dyn Harness) {
     assert!((440_000..520_000).contains(&size), "{size}");
     let out = world.store.pieces(first(), 29, 1).await;
     assert_eq!(out, Err(StoreError::OutOfRange { start: 30, end: 60 }));
+}
+
+/// They cover what the pieces do, and have as many bytes or more: the first may begin before.
+fn assert_parts(parts: &[Piece], pieces: &[Piece]) {
+    let ends = |all: &[Piece]| (all[0].base, all[all.len() - 1].last);
+    assert!(ends(parts).0 <= ends(pieces).0, "{parts:?}");
+    assert_eq!(ends(parts).1, ends(pieces).1);
+    let follow = |two: &[Piece]| two[0].last + 1 == two[1].base;
+    assert!(parts.windows(2).all(follow), "{parts:?}");
+    for part in parts {
+        assert_eq!(part.max_timestamp, 1000 + part.last / 2);
+    }
+    let bytes = |all: &[Piece]| all.iter().map(|piece| piece.bytes).sum::<u64>();
+    assert!(bytes(parts) >= bytes(pieces), "{parts:?}");
 }
 
 /// Much is written and trimmed; what is live stays readable, also from closed files.

@@ -21,7 +21,7 @@ use super::frame::{FRAME_HEADER_BYTES, Frame, Kind};
 use super::payload::{get_log, put_log};
 use super::scan::FoundRound;
 use crate::ids::LogId;
-use crate::store::Size;
+use crate::store::{Piece, Size};
 
 /// Bytes up to which frames are gathered in one extent.
 pub(crate) const SPAN_MAX: u64 = 64 << 10;
@@ -74,6 +74,16 @@ impl Extent {
     /// Position behind the last frame.
     pub(crate) fn end(&self) -> u64 {
         self.position.saturating_add(u64::from(self.span))
+    }
+
+    /// What it is to who decides what is to be deleted.
+    pub(crate) fn piece(&self) -> Piece {
+        Piece {
+            base: self.base,
+            last: self.last,
+            bytes: u64::from(self.bytes),
+            max_timestamp: self.max_timestamp,
+        }
     }
 
     /// Takes `next` in, when it continues this extent and the whole stays small enough.
@@ -315,6 +325,20 @@ impl LogIndex {
         let dead = self.active.partition_point(|e| e.last < start);
         self.active.drain(..dead);
         files
+    }
+
+    /// What it holds from `from` on: a closed file is one part, an extent of the file that is being
+    /// written another.
+    pub(crate) fn parts(&self, from: i64) -> Vec<Piece> {
+        let at = self.sealed.partition_point(|segment| segment.last < from);
+        let sealed = self.sealed.range(at..).map(|segment| Piece {
+            base: segment.base,
+            last: segment.last,
+            bytes: segment.bytes,
+            max_timestamp: segment.max_timestamp,
+        });
+        let active = from_offset(&self.active, from).iter();
+        sealed.chain(active.map(Extent::piece)).collect()
     }
 
     /// About how many bytes there are from `start` on.

@@ -23,8 +23,6 @@ pub(crate) enum Job {
     Remove(FileId, Option<Arc<dyn VolumeFile>>),
     /// Write a checkpoint of the local index.
     Checkpoint(Changes),
-    /// Keep something in the local index.
-    Keep(Vec<IndexChange>),
 }
 
 /// Does jobs in order until the writer is gone.
@@ -59,7 +57,6 @@ pub(crate) async fn run(
                 }
                 all.store(checkpointer.needs_all(), Ordering::SeqCst);
             }
-            Job::Keep(changes) => apply(&*index, &changes),
         }
     }
 }
@@ -81,7 +78,8 @@ pub(crate) async fn remove(files: &Files, id: FileId) {
     apply(&**files.local(), &[forget_file(id)]);
 }
 
-fn apply(index: &dyn IndexStore, changes: &[IndexChange]) {
+/// Changes the local index, or says what that costs.
+pub(crate) fn apply(index: &dyn IndexStore, changes: &[IndexChange]) {
     if let Err(error) = index.apply(changes) {
         tracing::warn!(%error, "the next opening reads more of the journal");
     }

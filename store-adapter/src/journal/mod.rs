@@ -19,9 +19,12 @@ mod keeper;
 mod newest;
 mod offline;
 mod opened;
+#[cfg(test)]
+mod opening_tests;
 mod payload;
 mod pieces;
 pub(crate) mod queue;
+mod read;
 mod reader;
 mod recovery;
 mod rewrite;

@@ -12,16 +12,17 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::asked::Rewrites;
-use super::extents::Segment;
+use super::extents::{LogIndex, Segment};
 use super::file::FileId;
 use super::files::{Files, path, shard_dir};
 use super::index::MemoryIndex;
 use super::queue::Queue;
+use super::read::Read;
 use super::reader::{self, Range};
 use super::recovery::{SEALS_MAX, decode_seals, index_logs, list, seals_path};
 use super::scan::{Scanner, Step};
 use super::shard::{Log, Shard};
-use super::sources::{Read, open_sources, read_source};
+use super::sources::{open_sources, read_source};
 use super::table::{Replay, Table};
 use super::{JournalCounters, base, newest, volume_error};
 use crate::ids::{LeaderEpoch, LogId, ShardId};
@@ -128,6 +129,7 @@ impl OfflineShard {
         base::refuse_rewritten(&sources, &base, witness)?;
         let mut replay = Replay::new();
         let mut reads = Vec::new();
+        let mut indexes = BTreeMap::new();
         for source in &sources {
             let orphan = base.outdates(source);
             if source.is_unused() || (orphan && source.seal.is_none()) {
@@ -137,9 +139,12 @@ impl OfflineShard {
                 continue;
             }
             let replay = base.replays(source).then_some(&mut replay);
-            reads.push(read_source(source, replay, None, files.local()).await?);
+            let mut read = read_source(source, replay, None, files.local()).await?;
+            read.settle(&files, &mut indexes);
+            reads.push(read);
         }
-        Ok(Self::of(volume, shard, files, replay.finish(), reads))
+        let table = replay.finish();
+        Ok(Self::of(volume, shard, files, table, reads, indexes))
     }
 
     /// What readers need of what was read.
@@ -149,8 +154,9 @@ impl OfflineShard {
         files: Files,
         mut table: Table,
         reads: Vec<Read>,
+        mut indexes: BTreeMap<LogId, LogIndex>,
     ) -> Self {
-        let (mut indexes, refs) = index_logs(shard, &mut table, &reads);
+        let refs = index_logs(shard, &mut table, &reads, &mut indexes);
         let closed = Arc::new(Shard {
             id: shard,
             queue: Queue::new(0),
@@ -195,7 +201,6 @@ impl OfflineShard {
                 damaged: read.damaged,
             };
             found.push((read.id, file));
-            files.add(read.id, read.closed, Some(read.index));
         }
         Self {
             shard,

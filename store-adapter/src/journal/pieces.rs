@@ -57,9 +57,7 @@ impl Found {
             }
             self.pieces.push(Piece {
                 base: extent.base.max(self.next),
-                last: extent.last,
-                bytes: u64::from(extent.bytes),
-                max_timestamp: extent.max_timestamp,
+                ..extent.piece()
             });
             self.bytes = self.bytes.saturating_add(u64::from(extent.bytes));
             self.next = extent.last.saturating_add(1);

@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::extents::{LogIndex, Segment};
+use super::extents::LogIndex;
 use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
 use super::files::{Files, journal_dir, path, shard_dir};
-use super::index::{self, Anchor, Hint, IndexChange};
+use super::index::{self, Anchor, Hint};
+use super::read::Read;
 use super::round::checkpoint;
-use super::sources::{Read, newer, open_sources, read_source};
+use super::sources::{newer, open_sources, read_source};
 use super::table::{Replay, Table};
 use super::{base, newest, owned_error, volume_error};
 use crate::fault::{Fault, planted};
@@ -89,8 +90,6 @@ pub(crate) struct Opened {
     /// Own files of before whose length only the next file's header tells: seals are of those of
     /// earlier owners.
     pub(crate) unsure: BTreeSet<FileId>,
-    /// What the local index should keep.
-    pub(crate) keep: Vec<IndexChange>,
     /// What to report.
     pub(crate) info: ShardInfo,
 }
@@ -121,6 +120,7 @@ pub(crate) async fn open(request: &Request<'_>) -> Result<Opened, StoreError> {
             Ok(opened)
         }
         Err(error) => {
+            request.files.remove_shard(request.shard);
             if let Err(error) = volume.remove(&path(id)).await {
                 tracing::debug!(%error, "an unused journal file stays");
             }
@@ -207,6 +207,7 @@ async fn recover(
     base::refuse_rewritten(&sources, &base, witness)?;
     let mut replay = Replay::new();
     let mut reads = Vec::new();
+    let mut indexes = BTreeMap::new();
     let mut dead = Vec::new();
     for source in &sources {
         let orphan = base.outdates(source);
@@ -224,6 +225,8 @@ async fn recover(
                 if base.mends(source) {
                     read.found_damaged("the checkpoint");
                 }
+                read.keep_index(&**request.files.local());
+                read.settle(request.files, &mut indexes);
                 reads.push(read);
             }
             Err(_) if source.has_vanished().await => {}
@@ -234,20 +237,15 @@ async fn recover(
     make_durable(volume, request.shard, &reads).await?;
     write_seals(&claim, request.shard, &reads, own.epoch, &seals).await?;
     let mut table = replay.finish();
-    let (indexes, refs) = index_logs(request.shard, &mut table, &reads);
+    let refs = index_logs(request.shard, &mut table, &reads, &mut indexes);
     let current = begin_own(volume, own, file, &table, &reads).await?;
     claim.check().await.map_err(|error| owned_error(&error))?;
     let info = report(request, &table, &reads);
     let untold = |read: &&Read| read.id.epoch == own.epoch && !read.closed.footer;
     let unsure = reads.iter().filter(untold).map(|read| read.id).collect();
-    let mut keep = Vec::new();
     for read in reads {
-        if read.damaged || refs.contains_key(&read.id) {
-            if let Some(anchor) = read.keep {
-                keep.push(index::keep_file(read.id, anchor, &read.index));
-            }
-            request.files.add(read.id, read.closed, Some(read.index));
-        } else {
+        if !read.damaged && !refs.contains_key(&read.id) {
+            request.files.forget(read.id);
             dead.push(read.id);
         }
     }
@@ -260,7 +258,6 @@ async fn recover(
         refs,
         dead,
         unsure,
-        keep,
         info,
     })
 }
@@ -372,26 +369,27 @@ async fn make_durable(
     work.await.map_err(|error| volume_error(&error))
 }
 
-/// Gives every log its places, and marks those damaged of which something is missing.
+/// Leaves every log its places of those that were found, and marks the logs damaged of which
+/// something is missing. Says how many logs need each file.
 pub(crate) fn index_logs(
     shard: ShardId,
     table: &mut Table,
     reads: &[Read],
-) -> (BTreeMap<LogId, LogIndex>, BTreeMap<FileId, usize>) {
-    let mut indexes: BTreeMap<LogId, LogIndex> = BTreeMap::new();
-    for read in reads {
-        for (log, extents) in &read.index.logs {
-            let born = |birth| read.end_lsn > birth;
-            let Some(entry) = table.get(log).filter(|entry| born(entry.birth)) else {
-                continue;
-            };
-            if let Some(segment) = Segment::of(read.id, extents)
-                && segment.last >= entry.bounds.start
-            {
-                indexes.entry(*log).or_default().sealed.push_back(segment);
-            }
-        }
-    }
+    indexes: &mut BTreeMap<LogId, LogIndex>,
+) -> BTreeMap<FileId, usize> {
+    let ends: BTreeMap<FileId, u64> = reads.iter().map(|read| (read.id, read.end_lsn)).collect();
+    indexes.retain(|log, index| {
+        let Some(entry) = table.get(log) else {
+            return false;
+        };
+        index.sealed.retain(|segment| {
+            let born = ends
+                .get(&segment.file)
+                .is_some_and(|end| *end > entry.birth);
+            born && segment.last >= entry.bounds.start
+        });
+        true
+    });
     let mut refs: BTreeMap<FileId, usize> = BTreeMap::new();
     for (log, entry) in table.iter_mut() {
         let index = indexes.entry(*log).or_default();
@@ -411,7 +409,7 @@ pub(crate) fn index_logs(
             });
         }
     }
-    (indexes, refs)
+    refs
 }
 
 /// Writes header and checkpoint of the own file and makes it findable.

@@ -14,6 +14,7 @@ use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
 use super::files::{Closed, kept_index, path, read_footer};
 use super::index::{Anchor, Hint, IndexStore};
 use super::payload::CatalogueEntry;
+use super::read::Read;
 use super::scan::{FoundRound, Scanner, Step};
 use super::table::Replay;
 use super::volume_error;
@@ -320,40 +321,6 @@ impl Source {
                 };
                 (closed, footer.index, footer.position)
             }))
-    }
-}
-
-/// What one file gave.
-#[derive(Debug)]
-pub(crate) struct Read {
-    /// Which.
-    pub(crate) id: FileId,
-    /// As readers know it.
-    pub(crate) closed: Closed,
-    /// Where its data ends.
-    pub(crate) data_end: u64,
-    /// Lsn behind it.
-    pub(crate) end_lsn: u64,
-    /// Lsn of position 0.
-    first_lsn: u64,
-    /// Start and end of what is not known to be durable: the last round, or the footer.
-    pub(crate) unsynced: Option<(u64, u64)>,
-    /// Where its batches lie.
-    pub(crate) index: FileIndex,
-    /// Bytes of a torn tail.
-    pub(crate) torn_bytes: u64,
-    /// The last commit frame, when the index should be kept locally: there is no footer.
-    pub(crate) keep: Option<Anchor>,
-    /// Whether something in it is not right: it is kept whatever happens.
-    pub(crate) damaged: bool,
-}
-
-impl Read {
-    /// Notes damage that takes nothing of what the file holds.
-    pub(crate) fn found_damaged(&mut self, what: &str) {
-        tracing::error!(path = %path(self.id), "{what} of a journal file is damaged");
-        self.damaged = true;
-        self.keep = None;
     }
 }
 

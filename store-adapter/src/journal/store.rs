@@ -287,7 +287,6 @@ async fn run_shard(
     match recovery::open(&request).await {
         Ok(mut state) => {
             let dead = std::mem::take(&mut state.dead);
-            let keep = std::mem::take(&mut state.keep);
             let info = state.info.clone();
             // Those of files that are gone are of no more use.
             let there = |id: &FileId| id.shard != shard.id || parts.files.has(*id);
@@ -298,7 +297,7 @@ async fn run_shard(
             let rewriter = Box::pin(writer.rewriter().run());
             let name = format!("journal-space-{}", rewriter_of.0);
             let rewriting = runtime.spawn_io(&name, rewriter);
-            writer.run(dead, keep).await;
+            writer.run(dead).await;
             // Whoever opens the shard next finds nothing of it under way.
             garbage.ended.cancel();
             rewriting.await;
@@ -446,6 +445,13 @@ impl LogStore for JournalStore {
             let job = |reply| reader::Job::Pieces(log, from, min_bytes, reply);
             reader::ask(self.reader()?, job).await
         })
+    }
+
+    fn parts(&self, id: LogId, from: i64) -> Option<Vec<Piece>> {
+        let log = self.registry.get(id)?;
+        log.check().ok()?;
+        let parts = log.index.read().parts(from);
+        Some(parts)
     }
 
     fn size(&self, id: LogId) -> Option<Size> {

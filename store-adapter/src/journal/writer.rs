@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::file::FileId;
 use super::files::{Files, path};
-use super::index::{Changes, IndexChange};
+use super::index::Changes;
 use super::keeper::Job;
 use super::queue::{Command, Queued, answer};
 use super::recovery::{Current, Opened};
@@ -125,10 +125,7 @@ impl Writer {
     }
 
     /// Commits rounds until the shard is closed.
-    pub(crate) async fn run(mut self, dead: Vec<FileId>, keep: Vec<IndexChange>) {
-        if !keep.is_empty() {
-            self.keep(Job::Keep(keep)).await;
-        }
+    pub(crate) async fn run(mut self, dead: Vec<FileId>) {
         self.remove_files(dead).await;
         loop {
             let config = &self.parts.config;

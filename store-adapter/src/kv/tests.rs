@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -15,9 +16,9 @@ use super::{KvConfig, KvStore, keys, sled_dir};
 use crate::batch::BatchHeader;
 use crate::conformance::batch_of;
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
-use crate::runtime::Env;
+use crate::runtime::{BoxFuture, Clock, Env};
 use crate::store::{Append, Left, LogStore, Op, Rewrite, Sieve, Size, StoreError, StoredBatch};
-use crate::volume::PosixVolume;
+use crate::volume::{DirEntry, PosixVolume, Space, Volume, VolumeFile, VolumeFuture, VolumePath};
 
 const SHARD: ShardId = ShardId(0);
 const EPOCH: LeaderEpoch = LeaderEpoch(1);
@@ -335,6 +336,116 @@ async fn readers_in_the_middle_see_whole_batches_and_go_forward() {
     done.store(true, Ordering::SeqCst);
     for reader in readers {
         reader.await.unwrap();
+    }
+    store.close().await.unwrap();
+}
+
+/// A volume that counts how often it is looked who owns something.
+#[derive(Debug)]
+struct Watched {
+    inner: PosixVolume,
+    looks: AtomicU64,
+}
+
+impl Volume for Watched {
+    fn create_new<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        self.inner.create_new(path)
+    }
+
+    fn open<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        self.inner.open(path)
+    }
+
+    fn open_write<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, Arc<dyn VolumeFile>> {
+        self.inner.open_write(path)
+    }
+
+    fn read<'a>(&'a self, path: &'a VolumePath, max: u64) -> VolumeFuture<'a, Bytes> {
+        let look = path.file_name() == "current.json";
+        self.looks.fetch_add(u64::from(look), Ordering::SeqCst);
+        self.inner.read(path, max)
+    }
+
+    fn rename<'a>(&'a self, from: &'a VolumePath, to: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.inner.remove(path)
+    }
+
+    fn remove_dir<'a>(&'a self, path: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.inner.remove_dir(path)
+    }
+
+    fn list<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, Vec<DirEntry>> {
+        self.inner.list(dir)
+    }
+
+    fn create_dir_all<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.inner.create_dir_all(dir)
+    }
+
+    fn sync_dir<'a>(&'a self, dir: &'a VolumePath) -> VolumeFuture<'a, ()> {
+        self.inner.sync_dir(dir)
+    }
+
+    fn space(&self) -> VolumeFuture<'_, Space> {
+        self.inner.space()
+    }
+}
+
+/// A clock by which every look is an hour later, and nobody who sleeps wakes up.
+#[derive(Debug, Default)]
+struct Hours(AtomicU64);
+
+impl Clock for Hours {
+    fn wall_ms(&self) -> i64 {
+        0
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(3600 * self.0.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sweeps_looks_whether_the_shard_is_still_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = Arc::new(Watched {
+        inner: PosixVolume::open(dir.path()).unwrap(),
+        looks: AtomicU64::new(0),
+    });
+    let env = Env {
+        clock: Arc::new(Hours::default()),
+        ..Env::real()
+    };
+    let on: Arc<dyn Volume> = volume.clone();
+    let store = KvStore::new(env, on, dir.path(), KvConfig::default());
+    let owner = OwnerEpoch::single(1);
+    store.open_shard(SHARD, owner).await.unwrap();
+    store.create(LOG, "orders", SHARD).await.unwrap();
+    store.acquire(LOG, EPOCH).await.unwrap();
+    // More keys than one step removes, and than a few do.
+    for group in 0..8 {
+        let ops = (0..500).map(|n| sized(group * 500 + n, 80)).collect();
+        store.submit(ops).await.unwrap();
+    }
+    let looks = || volume.looks.load(Ordering::SeqCst);
+    let before = looks();
+    store.acquire(LOG, LeaderEpoch(2)).await.unwrap();
+    let of_a_round = looks() - before;
+    assert!(of_a_round > 0);
+    let before = looks();
+    store.delete(LOG.topic).await.unwrap();
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while looks() <= before + of_a_round {
+        assert!(std::time::Instant::now() < until, "{} looks", looks());
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     store.close().await.unwrap();
 }

@@ -22,8 +22,8 @@ use crate::store::{LogState, StoreError};
 use crate::volume::owned::{Claim, OwnedError};
 use crate::volume::{Volume, VolumeFile};
 
-/// How often an idle writer looks whether the shard is still its own: whoever takes it over waits
-/// for the database's lock.
+/// How often a writer that commits nothing looks whether the shard is still its own: whoever takes
+/// it over waits for the database's lock.
 const CLAIM_LOOK: Duration = Duration::from_secs(1);
 /// How often an unanswered claim check is repeated, and after what pause.
 const CHECK_TRIES: u32 = 5;
@@ -50,6 +50,8 @@ pub(super) struct Writer {
     logs: BTreeMap<LogId, Arc<Log>>,
     next_birth: u64,
     sweep: Sweep,
+    /// When it was last looked, while it swept, whether the shard is still its own.
+    looked: Duration,
     /// Whether a sync failed: what the page cache has is not what the disk has.
     unsynced: bool,
 }
@@ -95,6 +97,7 @@ impl Writer {
                 deleted: found.deleted,
                 trimmed: found.trimmed,
             },
+            looked: Duration::ZERO,
             unsynced: false,
         }
     }
@@ -121,6 +124,11 @@ impl Writer {
     async fn next(&mut self) -> Option<Vec<Queued>> {
         let (groups, bytes) = (self.config.round_groups, self.config.round_bytes);
         if !self.sweep.is_done() {
+            let now = self.env.clock.monotonic();
+            if now.saturating_sub(self.looked) >= CLAIM_LOOK {
+                self.looked = now;
+                self.look_at_claim().await;
+            }
             let queued = self.shard.queue.take(groups, bytes).now_or_never();
             if queued.is_none()
                 && let Err(error) = self.sweep.step(&self.db, &self.table)
@@ -133,11 +141,15 @@ impl Writer {
             biased;
             queued = self.shard.queue.take(groups, bytes) => Some(queued),
             () = self.env.clock.sleep(CLAIM_LOOK) => {
-                if self.claim.check().await == Err(OwnedError::Stale) {
-                    self.lost_claim(Vec::new(), &OwnedError::Stale, false);
-                }
+                self.look_at_claim().await;
                 None
             }
+        }
+    }
+
+    async fn look_at_claim(&self) {
+        if self.claim.check().await == Err(OwnedError::Stale) {
+            self.lost_claim(Vec::new(), &OwnedError::Stale, false);
         }
     }
 

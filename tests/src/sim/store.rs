@@ -226,6 +226,10 @@ impl LogStore for SlowStore {
         self.inner.pieces(id, from, min_bytes)
     }
 
+    fn parts(&self, id: LogId, from: i64) -> Option<Vec<Piece>> {
+        self.inner.parts(id, from)
+    }
+
     fn size(&self, id: LogId) -> Option<Size> {
         self.inner.size(id)
     }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use coordinator::machine::producer::ProducerStates;
 use futures_util::future::join_all;
-use store_adapter::store::{Rewrite, Rewritten};
+use store_adapter::store::{Piece, Rewrite, Rewritten};
 
 use super::retention::MOST_BYTES;
 use super::{Partition, RetentionRules, Status, TrimError, Visible};
@@ -45,6 +45,8 @@ pub(super) struct Cleaned {
     transactional: bool,
     /// Left alone until then, ms since the Unix epoch.
     not_before_ms: i64,
+    /// The time of the first piece from an offset on, by `max.compaction.lag.ms`.
+    first: Option<(i64, i64)>,
 }
 
 /// How a pass is to go.
@@ -205,6 +207,9 @@ impl Partition {
             segment_bytes: pass.retention.segment_bytes,
             segment_ms: pass.retention.segment_ms,
         };
+        if !self.may_be_due(pass.rules, look, log_start).await? {
+            return Ok(None);
+        }
         let mut planner = Planner::new(pass.rules, look);
         let (mut next, mut behind) = (clean_upto, 0_u64);
         loop {
@@ -222,6 +227,44 @@ impl Partition {
         let before = self.bytes_before(log_start, size.from).await?;
         let clean_bytes = size.bytes.saturating_add(before).saturating_sub(behind);
         Ok(planner.finish(clean_bytes))
+    }
+
+    /// Whether it may be time, as far as that can be told without a look at more than one piece:
+    /// there is no more to be compacted than what is counted, and no less that is clean.
+    async fn may_be_due(
+        &self,
+        rules: CompactionRules,
+        look: Look,
+        log_start: i64,
+    ) -> Result<bool, TrimError> {
+        let Some(parts) = self.deps.store.parts(self.id, log_start) else {
+            return Ok(true);
+        };
+        let mut planner = Planner::new(rules, look);
+        // Nothing is older than it can be.
+        if rules.max_lag_ms < look.now_ms
+            && let Some(first_time) = self.first_time(look.clean_upto).await?
+        {
+            planner.begins(first_time);
+        }
+        for part in &parts {
+            planner.push_part(part);
+        }
+        let clean = |part: &&Piece| part.base >= log_start && part.last < look.clean_upto;
+        let clean = parts.iter().filter(clean).map(|part| part.bytes).sum();
+        Ok(planner.finish(clean).is_some())
+    }
+
+    /// When the first piece from an offset on is of.
+    async fn first_time(&self, from: i64) -> Result<Option<i64>, TrimError> {
+        let known = self.cleaned.lock().first.filter(|(of, _)| *of == from);
+        if let Some((_, time)) = known {
+            return Ok(Some(time));
+        }
+        let pieces = self.deps.store.pieces(self.id, from, 1).await?;
+        let time = pieces.first().map(|piece| piece.max_timestamp);
+        self.cleaned.lock().first = time.map(|time| (from, time));
+        Ok(time)
     }
 
     /// Reads the log, and says what of it survives, and how much memory that needs.
@@ -291,7 +334,9 @@ impl Partition {
     }
 
     fn remember(&self, scan: &Scan, rewritten: &Rewritten) {
+        self.oldest.forget();
         let mut cleaned = self.cleaned.lock();
+        cleaned.first = None;
         cleaned.transactional = scan.transactional;
         if rewritten.upto <= cleaned.upto {
             // A file of the log can't be written anew: why, the store has said.

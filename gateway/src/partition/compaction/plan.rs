@@ -110,6 +110,28 @@ impl Planner {
         }
     }
 
+    /// Takes the next part of many pieces: of what may be compacted there is no more than it
+    /// counts.
+    pub fn push_part(&mut self, part: &Piece) {
+        if self.ended || part.last < self.look.clean_upto || part.base >= self.look.upto {
+            return;
+        }
+        if part.last < self.look.settled {
+            self.closed_bytes = self.closed_bytes.saturating_add(part.bytes);
+        } else {
+            self.open_bytes = self.open_bytes.saturating_add(part.bytes);
+            self.open_time.get_or_insert(part.max_timestamp);
+        }
+        // The first young piece is in it, unless that is clean already.
+        let young = self.look.now_ms.saturating_sub(part.max_timestamp) < self.rules.min_lag_ms;
+        self.ended = self.rules.min_lag_ms > 0 && young && part.base >= self.look.clean_upto;
+    }
+
+    /// Tells the time of the first piece.
+    pub fn begins(&mut self, first_time: i64) {
+        self.first_time = Some(first_time);
+    }
+
     /// Whether there is nothing to be done, whatever comes.
     pub fn is_idle(&self) -> bool {
         self.ended && self.closed_bytes == 0 && self.open_bytes == 0

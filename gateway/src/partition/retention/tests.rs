@@ -8,7 +8,7 @@ use store_adapter::store::LogStore;
 use super::*;
 use crate::admitted::Admitted;
 use crate::partition::guard::Opening;
-use crate::partition::testing::{LOG, SHARD, lead};
+use crate::partition::testing::{LOG, Numbers, SHARD, lead};
 
 fn pieces(sizes_and_times: &[(u64, i64)]) -> Vec<Piece> {
     let numbered = (0..).zip(sizes_and_times);
@@ -134,23 +134,31 @@ fn segments_end_with_their_time_too() {
     assert_eq!(judged(rules, held(&log, 12_002), &log), 40);
 }
 
-/// Numbers that look random, the same for the same seed.
-struct Numbers(u64);
-
-impl Numbers {
-    /// One of `0..below`.
-    fn below(&mut self, below: i64) -> i64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        i64::try_from((self.0 >> 33) % u64::try_from(below).unwrap()).unwrap()
+/// Parts of some pieces each. Before the first one there may be more, which is gone: so many bytes.
+fn parts(pieces: &[Piece], numbers: &mut Numbers) -> (Vec<Piece>, u64) {
+    let mut parts: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match parts.last_mut() {
+            Some(last) if numbers.below(2) == 0 => {
+                last.last = piece.last;
+                last.bytes += piece.bytes;
+                last.max_timestamp = last.max_timestamp.max(piece.max_timestamp);
+            }
+            _ => parts.push(*piece),
+        }
     }
+    let more = numbers.below(3).unsigned_abs() * 20;
+    if let Some(first) = parts.first_mut().filter(|_| more > 0) {
+        first.base -= 5;
+        first.bytes += more;
+        first.max_timestamp = first.max_timestamp.max(numbers.below(3000));
+    }
+    (parts, more)
 }
 
 #[test]
 fn it_decides_as_the_naive_model_does() {
-    let mut went = 0;
+    let (mut went, mut kept, mut stayed) = (0, 0, 0);
     for seed in 0..20_000 {
         let mut numbers = Numbers(seed);
         let count = numbers.below(12);
@@ -171,9 +179,22 @@ fn it_decides_as_the_naive_model_does() {
         }
         let expected = naive(rules, held, &log);
         assert_eq!(judged(rules, held, &log), expected, "seed {seed}");
+        if let Some(first) = log.first() {
+            let (parts, more) = parts(&log, &mut numbers);
+            let held = Held {
+                bytes: held.bytes + more,
+                ..held
+            };
+            let keeps = keeps_all(rules, held, first.max_timestamp, &parts);
+            assert!(!keeps || expected == 0, "seed {seed}");
+            kept += i32::from(keeps);
+            stayed += i32::from(expected == 0);
+        }
         went += i32::from(expected > 0);
     }
     assert!(went > 2000, "{went}");
+    // Mostly the parts tell that nothing goes.
+    assert!(kept > stayed / 2, "{kept} of {stayed}");
 }
 
 /// Two records of long ago; of a transaction of producer `id`, or of nobody for -1.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::partition::testing::Numbers;
 
 /// Ten offsets each, of so many bytes and of that time.
 fn pieces(bytes_and_times: &[(u64, i64)]) -> Vec<Piece> {
@@ -153,4 +154,68 @@ fn a_segment_that_would_be_closed_closes_the_file() {
         let what = format!("{segment_bytes} {segment_ms}");
         assert_eq!(planned(rules, look), Some((40, seal)), "{what}");
     }
+}
+
+#[test]
+fn parts_of_many_pieces_never_hide_that_it_is_time() {
+    let (mut due, mut waits, mut told) = (0, 0, 0);
+    for case in 0..20_000 {
+        let mut numbers = Numbers(case);
+        let count = numbers.below(7) + 1;
+        let log: Vec<(u64, i64)> = (0..count)
+            .map(|_| (numbers.below(99).unsigned_abs() + 1, numbers.below(1_000)))
+            .collect();
+        let log = pieces(&log);
+        let settled = numbers.below(count + 1);
+        let clean = numbers.below(settled + 1);
+        let or_never = |number: i64, never: i64| if number % 2 == 0 { number } else { never };
+        let look = Look {
+            clean_upto: clean * 10,
+            settled: settled * 10,
+            upto: numbers.below(count * 10 + 1),
+            now_ms: 1_000 + numbers.below(1_000),
+            may_seal: numbers.below(2) == 0,
+            segment_bytes: numbers.below(300) + 1,
+            segment_ms: numbers.below(2_000) + 1,
+        };
+        let rules = CompactionRules {
+            min_dirty_ratio: u32::try_from(numbers.below(WHOLE.into())).unwrap(),
+            min_lag_ms: or_never(numbers.below(1_000), 0),
+            max_lag_ms: or_never(numbers.below(2_000), i64::MAX),
+            ..CompactionRules::default()
+        };
+        let settled = usize::try_from(settled).unwrap();
+        let clean = usize::try_from(clean).unwrap();
+        let mut planner = Planner::new(rules, look);
+        log[clean..].iter().for_each(|piece| planner.push(piece));
+        let bytes = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes).sum::<u64>();
+        let is_due = planner.finish(bytes(&log[..clean])).is_some();
+        // Closed files hold several pieces each; in the one that is being written, each is known.
+        let mut parts: Vec<Piece> = Vec::new();
+        for (at, piece) in log.iter().enumerate() {
+            match parts.last_mut() {
+                Some(last) if at < settled && numbers.below(2) == 0 => {
+                    last.last = piece.last;
+                    last.bytes += piece.bytes;
+                    last.max_timestamp = last.max_timestamp.max(piece.max_timestamp);
+                }
+                _ => parts.push(*piece),
+            }
+        }
+        let mut planner = Planner::new(rules, look);
+        if let Some(first) = log.get(clean) {
+            planner.begins(first.max_timestamp);
+        }
+        parts.iter().for_each(|part| planner.push_part(part));
+        let clean = parts.iter().filter(|part| part.last < look.clean_upto);
+        let may_be = planner.finish(clean.map(|part| part.bytes).sum()).is_some();
+        assert!(may_be || !is_due, "case {case}");
+        due += u32::from(is_due);
+        waits += u32::from(!is_due);
+        told += u32::from(!may_be);
+    }
+    assert!(
+        due > 2_000 && told > waits / 2,
+        "{due} due, {told} of {waits}"
+    );
 }
