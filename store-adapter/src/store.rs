@@ -20,7 +20,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use crate::batch::StampedBatch;
@@ -221,6 +221,9 @@ pub struct StoredBatch {
     pub append_ms: i64,
 }
 
+/// Some batches of several logs, in order of each log.
+pub type LogBatches = Vec<(LogId, StoredBatch)>;
+
 /// A batch that is only passed on, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Passed {
@@ -410,6 +413,15 @@ pub trait LogStore: Send + Sync + Debug + 'static {
         max_bytes: usize,
         upto: i64,
     ) -> StoreFuture<'_, Vec<StoredBatch>>;
+
+    /// Batches of many logs, each from an offset on, in one pass through what holds them: for who
+    /// needs all of it. Of a log they come in order and without a hole; where they end before the
+    /// log does, or there are none, [`LogStore::read`] goes on, or says why not. `None` where asking
+    /// log by log costs no more.
+    fn read_through(&self, logs: &[(LogId, i64)]) -> Option<mpsc::Receiver<LogBatches>> {
+        let _ = logs;
+        None
+    }
 
     /// As [`LogStore::read`] or [`LogStore::read_within`], for who only passes the batches on: of
     /// some it may be told where they lie.

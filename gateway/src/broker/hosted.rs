@@ -14,12 +14,15 @@ use uuid::Uuid;
 
 use super::{Broker, CatalogueTopic, NoTopic, TopicError};
 use crate::partition::validate::TopicRules;
-use crate::partition::{AppendError, Lane, Partition};
+use crate::partition::{AppendError, Lane, Partition, Reopening};
 use crate::topic_config::{self, Applied};
 
 /// What comes of stored configs that do not apply.
 pub(super) const KEPT: &str = "a stored config of the topic is not in force: none of its records is deleted or compacted \
      until it is altered";
+
+/// Partitions that are opened at a time.
+const OPENING_MAX: usize = 1024;
 
 /// A topic to be created.
 #[derive(Debug, Clone)]
@@ -273,17 +276,15 @@ impl Broker {
     pub(super) async fn host_catalogue(self: &Arc<Self>) {
         let topics = self.catalogue.topics();
         self.delete_leftovers(&topics).await;
-        // Many at a time, so that their fences share commits; in order, so that every start is
-        // the same.
-        let mut topics = topics.into_iter();
-        loop {
-            let some: Vec<_> = topics.by_ref().take(64).collect();
-            if some.is_empty() {
-                return;
-            }
-            let opening: FuturesOrdered<_> =
-                some.into_iter().map(|topic| self.host(topic)).collect();
-            opening.collect::<Vec<()>>().await;
+        let made = topics.into_iter().map(|topic| {
+            let partitions = self.unopened(&topic, 0);
+            (topic, partitions)
+        });
+        let made: Vec<_> = made.collect();
+        let all: Vec<_> = made.iter().flat_map(|(_, some)| some).cloned().collect();
+        self.open(&all).await;
+        for (topic, partitions) in made {
+            self.serve(topic, partitions);
         }
     }
 
@@ -305,18 +306,20 @@ impl Broker {
     }
 
     async fn host(&self, topic: CatalogueTopic) {
-        let opened = self.open_partitions(&topic, 0).await;
-        self.serve(topic, opened);
+        let partitions = self.unopened(&topic, 0);
+        self.open(&partitions).await;
+        self.serve(topic, partitions);
     }
 
     /// Serves a topic as the catalogue has it now, with what is open of it.
-    fn serve(&self, topic: CatalogueTopic, partitions: Vec<Arc<Partition>>) {
+    fn serve(&self, topic: CatalogueTopic, partitions: Vec<(Arc<Partition>, ShardId)>) {
         let Applied { rules, refused } =
             topic_config::applied(&self.config.topic_defaults, &topic.configs);
         for why in &refused {
             let topic = topic.name.as_str();
             tracing::error!(topic, why, "{KEPT}");
         }
+        let (partitions, shards) = partitions.into_iter().unzip();
         self.hosted.insert(HostedTopic {
             name: StrBytes::from_string(topic.name),
             id: topic.id,
@@ -324,25 +327,28 @@ impl Broker {
             rules,
             refused,
             partitions,
-            shards: topic.partitions.iter().map(|(shard, _)| *shard).collect(),
+            shards,
         });
     }
 
     /// Makes a topic that is served what the catalogue says: configs, and more partitions.
     pub(super) async fn refresh(&self, topic: CatalogueTopic) {
         let served = self.topic_by_id(topic.id);
-        let mut partitions = served.map_or_else(Vec::new, |served| served.partitions.clone());
-        let more = self.open_partitions(&topic, partitions.len()).await;
+        let mut partitions: Vec<_> = served.map_or_else(Vec::new, |served| {
+            let partitions = served.partitions.iter().cloned();
+            partitions.zip(served.shards.iter().copied()).collect()
+        });
+        let more = self.unopened(&topic, partitions.len());
+        self.open(&more).await;
         partitions.extend(more);
         self.serve(topic, partitions);
     }
 
-    /// Opens the partitions of a topic from number `from` on.
-    async fn open_partitions(&self, topic: &CatalogueTopic, from: usize) -> Vec<Arc<Partition>> {
+    /// The partitions of a topic from number `from` on, with their shards.
+    fn unopened(&self, topic: &CatalogueTopic, from: usize) -> Vec<(Arc<Partition>, ShardId)> {
         let name: Arc<str> = topic.name.as_str().into();
-        let partitions: Vec<_> = (0_u32..)
-            .zip(&topic.partitions)
-            .skip(from)
+        let partitions = (0_u32..).zip(&topic.partitions).skip(from);
+        partitions
             .map(|(partition, (shard, epoch))| {
                 let id = LogId {
                     topic: topic.id,
@@ -350,32 +356,92 @@ impl Broker {
                 };
                 let deps = self.deps(self.lane(*shard));
                 let expiration = self.config.producer_id_expiration_ms;
-                Partition::unopened(id, name.clone(), *epoch, expiration, deps)
+                let partition = Partition::unopened(id, name.clone(), *epoch, expiration, deps);
+                (partition, *shard)
             })
-            .collect();
-        let own: BTreeSet<ShardId> = self.catalogue.shards().iter().map(|(s, _)| *s).collect();
-        let mut opening = FuturesOrdered::new();
-        for (partition, (shard, _)) in partitions.iter().zip(topic.partitions.iter().skip(from)) {
-            if own.contains(shard) {
-                let open = self.open_partition(partition, *shard);
-                opening.push_back(async move { (partition, *shard, open.await) });
-            } else {
-                // Who leads a partition owns its shard.
-                partition.close(AppendError::NotLeader);
+            .collect()
+    }
+
+    /// Opens those of `partitions` that are in shards of this broker. Many at a time, so that their
+    /// fences share commits; in order, so that every start is the same.
+    async fn open(&self, partitions: &[(Arc<Partition>, ShardId)]) {
+        let shards: BTreeSet<ShardId> = self.catalogue.shards().iter().map(|(s, _)| *s).collect();
+        let (own, others): (Vec<_>, Vec<_>) = partitions
+            .iter()
+            .partition(|(_, shard)| shards.contains(shard));
+        for (partition, _) in others {
+            // Who leads a partition owns its shard.
+            partition.close(AppendError::NotLeader);
+        }
+        let mut begun = Vec::with_capacity(own.len());
+        for some in own.chunks(OPENING_MAX) {
+            let mut beginning = FuturesOrdered::new();
+            for (partition, shard) in some {
+                beginning.push_back(self.begin_opening(partition, *shard));
+            }
+            while let Some(one) = beginning.next().await {
+                begun.push(one);
             }
         }
-        while let Some((partition, shard, opened)) = opening.next().await {
-            if let Err(error) = opened {
-                let partition = partition.id().partition;
-                // Why a shard is closed is said once for all that is in it.
-                if self.store.check_shard(shard).is_ok() {
-                    tracing::error!(topic = &*name, partition, %error, "partition not opened");
+        self.replay_together(&own, &mut begun).await;
+        let mut begun = begun.into_iter();
+        for some in own.chunks(OPENING_MAX) {
+            let mut finishing = FuturesOrdered::new();
+            for ((partition, shard), begun) in some.iter().zip(begun.by_ref()) {
+                finishing.push_back(async move {
+                    let opened = match begun {
+                        Ok(begun) => partition.finish_opening(begun).await,
+                        Err(error) => Err(error),
+                    };
+                    (partition, *shard, opened)
+                });
+            }
+            while let Some((partition, shard, opened)) = finishing.next().await {
+                if let Err(error) = opened {
+                    self.not_opened(partition, shard, &error);
                 }
-                self.repair.notify_one();
             }
         }
-        drop(opening);
-        partitions
+    }
+
+    fn not_opened(&self, partition: &Partition, shard: ShardId, error: &StoreError) {
+        // Why a shard is closed is said once for all that is in it.
+        if self.store.check_shard(shard).is_ok() {
+            let (topic, partition) = (&**partition.topic(), partition.id().partition);
+            tracing::error!(topic, partition, %error, "partition not opened");
+        }
+        self.repair.notify_one();
+    }
+
+    /// Replays what lies behind the snapshots in one pass, where that is less than a pass for each
+    /// partition. What is left is replayed when their opening is finished.
+    async fn replay_together(
+        &self,
+        partitions: &[&(Arc<Partition>, ShardId)],
+        begun: &mut [Result<Reopening, StoreError>],
+    ) {
+        let ids = partitions.iter().map(|(partition, _)| partition.id());
+        let mut openings: BTreeMap<LogId, &mut Reopening> = ids
+            .zip(begun)
+            .filter_map(|(log, begun)| Some((log, begun.as_mut().ok()?)))
+            .collect();
+        let behind = openings
+            .iter()
+            .filter_map(|(log, opening)| Some((*log, opening.next()?)));
+        let behind: Vec<_> = behind.collect();
+        let Some(mut batches) = self.store.read_through(&behind) else {
+            return;
+        };
+        while let Some(some) = batches.recv().await {
+            for (log, batch) in some {
+                let opening = openings.get_mut(&log);
+                let outcome = opening.map(|opening| opening.replay(log, &batch));
+                if outcome.is_some_and(|outcome| outcome.is_err()) {
+                    // It goes on by itself from there, and says why it can't.
+                    openings.remove(&log);
+                }
+            }
+        }
     }
 
     /// Opens a partition, with its log if there is none yet.
@@ -384,12 +450,21 @@ impl Broker {
         partition: &Partition,
         shard: ShardId,
     ) -> Result<(), StoreError> {
+        let begun = self.begin_opening(partition, shard).await?;
+        partition.finish_opening(begun).await
+    }
+
+    async fn begin_opening(
+        &self,
+        partition: &Partition,
+        shard: ShardId,
+    ) -> Result<Reopening, StoreError> {
         let created = self.store.create(partition.id(), partition.topic(), shard);
         if let Err(error) = created.await {
             partition.not_opened(&error);
             return Err(error);
         }
-        partition.reopen().await
+        partition.begin_opening().await
     }
 
     fn lane(&self, shard: ShardId) -> Lane {

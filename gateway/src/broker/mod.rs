@@ -42,7 +42,7 @@ use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
 use crate::metrics::{Compactions, ProduceClassified, StoreRefusals};
-use crate::partition::{Lane, PartitionDeps, SnapshotFiles, UNPACKING_MAX};
+use crate::partition::{Lane, PartitionDeps, SnapshotFiles, SnapshotPace, UNPACKING_MAX};
 
 /// What of the configuration the broker's services use.
 #[derive(Debug, Clone)]
@@ -156,6 +156,7 @@ pub struct Broker {
     coordinators: Coordinators,
     fences: Fences,
     snapshots: Arc<dyn SnapshotFiles>,
+    snapshot_pace: Arc<SnapshotPace>,
     volume: Arc<dyn Volume>,
     space: Option<SpaceWatch>,
     sessions: Mutex<FetchSessions>,
@@ -204,6 +205,7 @@ impl Broker {
             coordinators: Coordinators::new(parts.txns, parts.peers),
             fences: parts.fences,
             snapshots: parts.snapshots,
+            snapshot_pace: Arc::default(),
             volume: parts.volume,
             space: parts.space,
             hosted: Hosted::default(),
@@ -385,6 +387,7 @@ impl Broker {
             store: self.store.clone(),
             lane,
             snapshots: self.snapshots.clone(),
+            snapshot_pace: self.snapshot_pace.clone(),
             fences: self.fences.table().clone(),
             classified: self.classified.clone(),
             refusals: self.refusals.clone(),

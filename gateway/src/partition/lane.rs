@@ -146,7 +146,7 @@ impl Partition {
             return Err(error.into());
         }
         state.producers.commit_through(batch.last_offset);
-        state.bytes_since_snapshot += batch.bytes;
+        state.unsaved.add(batch.bytes);
         let high_watermark = batch.last_offset + 1;
         let last_stable = state.producers.last_stable_offset(high_watermark);
         let snapshot_due = state.snapshot_due();

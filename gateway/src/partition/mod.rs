@@ -61,9 +61,10 @@ pub use guard::{Guard, Opening};
 pub use judge::UNPACKED_ON_WORKER_MAX;
 pub use lane::Lane;
 pub use marker::Marker;
+pub use open::Reopening;
 pub use read::{Isolation, ListedOffset, ReadOutcome};
 pub use retention::{Held, Judge, RetentionRules, keeps_all};
-pub use snapshot::{PartitionSnapshot, SnapshotFiles};
+pub use snapshot::{PartitionSnapshot, SnapshotFiles, SnapshotPace};
 pub use trim::TrimError;
 pub use visible::Visible;
 
@@ -96,8 +97,8 @@ struct State {
     next_offset: i64,
     /// Grows when the tail is dropped; a queued batch of an older generation has failed.
     generation: u64,
-    /// Bytes that became durable since the last snapshot was taken.
-    bytes_since_snapshot: u64,
+    /// What became durable since the last snapshot was taken.
+    unsaved: snapshot::Unsaved,
     /// Grows when aborted transactions are forgotten of which nothing is left.
     aborted_forgotten: u64,
     /// Offsets at the end of the log that had been durable, and were gone when it was opened.
@@ -115,6 +116,8 @@ pub struct PartitionDeps {
     pub lane: Lane,
     /// Snapshot files on the volume.
     pub snapshots: Arc<dyn SnapshotFiles>,
+    /// When they are due, of all partitions.
+    pub snapshot_pace: Arc<SnapshotPace>,
     /// Producers whose older sessions append nowhere any more.
     pub fences: Arc<FenceTable>,
     /// Counts batches by their class.

@@ -1,4 +1,4 @@
-//! Opening a partition, and finding out where its log ends after a failed commit.
+//! Reopening a partition, and finding out where its log ends after a failed commit.
 //!
 //! The log is the truth: a snapshot is used only if the last batch it covers is in the log with
 //! that CRC; what lies behind it is replayed.
@@ -18,12 +18,42 @@ use tokio::sync::watch;
 
 use super::guard::Guards;
 use super::retention::Oldest;
+use super::snapshot::Unsaved;
 use super::{AppendError, Partition, PartitionDeps, State, Status, UNCOUNTED, Visible, caught_up};
 
 /// Bytes read at a time while replaying.
 const REPLAY_BYTES: usize = 1 << 20;
 /// Between two tries to find out where a log ends.
 const SETTLE_RETRY: Duration = Duration::from_millis(50);
+
+/// A partition on its way to be opened: what its snapshot says, and what was replayed behind it.
+#[derive(Debug)]
+pub struct Reopening {
+    producers: ProducerStates,
+    bounds: Bounds,
+    /// Where replaying goes on.
+    next: i64,
+    /// Bytes that were replayed.
+    replayed: u64,
+}
+
+impl Reopening {
+    /// Where replaying goes on; `None` when nothing is left to be replayed.
+    pub fn next(&self) -> Option<i64> {
+        (self.next < self.bounds.end).then_some(self.next)
+    }
+
+    /// Takes the next batch of `log`, whose partition it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] for a batch that is none; then it can't go on.
+    pub fn replay(&mut self, log: LogId, batch: &StoredBatch) -> Result<(), StoreError> {
+        self.producers.replay(&meta(log, batch)?);
+        self.next = batch.last_offset + 1;
+        self.replayed += batch.bytes.len() as u64;
+        Ok(())
+    }
+}
 
 impl Partition {
     /// Acquires the log under `epoch` and rebuilds producer state from snapshot and log.
@@ -52,7 +82,6 @@ impl Partition {
             topic,
             epoch,
             expiration_ms,
-            deps,
             state: Mutex::new(State {
                 status: Status::Closed(AppendError::Settling),
                 producers: ProducerStates::new(expiration_ms),
@@ -60,9 +89,10 @@ impl Partition {
                 next_offset: 0,
                 generation: 0,
                 missing: 0,
-                bytes_since_snapshot: 0,
+                unsaved: Unsaved::new(Arc::clone(&deps.snapshot_pace)),
                 aborted_forgotten: 0,
             }),
+            deps,
             visible: watch::Sender::new(Visible::default()),
             snapshotting: tokio::sync::Mutex::default(),
             cleaned: Mutex::default(),
@@ -73,13 +103,27 @@ impl Partition {
     /// Opens a partition that its storage closed, or that was not opened yet: acquires the log and
     /// rebuilds producer state from snapshot and log. After an error it says why it is closed.
     pub async fn reopen(&self) -> Result<(), StoreError> {
-        match self.load().await {
-            Ok((producers, bounds)) => self.install(producers, bounds),
-            Err(error) => {
-                self.not_opened(&error);
-                return Err(error);
-            }
+        let opening = self.begin_opening().await?;
+        self.finish_opening(opening).await
+    }
+
+    /// The first half of [`Partition::reopen`]: acquires the log and takes what the snapshot says.
+    pub async fn begin_opening(&self) -> Result<Reopening, StoreError> {
+        let begun = self.restored().await;
+        begun.inspect_err(|error| self.not_opened(error))
+    }
+
+    /// The second half: replays what is left to be replayed, and serves.
+    pub async fn finish_opening(&self, mut opening: Reopening) -> Result<(), StoreError> {
+        let (from, end) = (opening.next, opening.bounds.end);
+        let replayed = each_batch(&*self.deps.store, self.id, from, end, |batch| {
+            opening.replay(self.id, batch)
+        });
+        if let Err(error) = replayed.await {
+            self.not_opened(&error);
+            return Err(error);
         }
+        self.install(opening);
         Ok(())
     }
 
@@ -92,7 +136,7 @@ impl Partition {
         }
     }
 
-    async fn load(&self) -> Result<(ProducerStates, Bounds), StoreError> {
+    async fn restored(&self) -> Result<Reopening, StoreError> {
         let (id, store) = (self.id, &*self.deps.store);
         let log = store.acquire(id, self.epoch).await?;
         let image = match self.deps.snapshots.read(id).await {
@@ -105,15 +149,17 @@ impl Partition {
         };
         let mut producers = ProducerStates::restore(image, self.expiration_ms);
         producers.trim(log.bounds.start);
-        let from = producers.log_end_offset().max(log.bounds.start);
-        let end = log.bounds.end;
-        let from = if planted(Fault::WindowNotReplayed) {
-            end
+        let next = if planted(Fault::WindowNotReplayed) {
+            log.bounds.end
         } else {
-            from
+            producers.log_end_offset().max(log.bounds.start)
         };
-        each_meta(store, id, from, end, |meta| producers.replay(&meta)).await?;
-        Ok((producers, log.bounds))
+        Ok(Reopening {
+            producers,
+            bounds: log.bounds,
+            next,
+            replayed: 0,
+        })
     }
 
     /// A snapshot describes what was durable: where it goes further than the log, the log's end is
@@ -130,7 +176,13 @@ impl Partition {
         self.state.lock().missing = missing;
     }
 
-    fn install(&self, mut producers: ProducerStates, bounds: Bounds) {
+    fn install(&self, opening: Reopening) {
+        let Reopening {
+            mut producers,
+            bounds,
+            replayed,
+            ..
+        } = opening;
         let mut state = self.state.lock();
         if !state.status.is_of_storage() {
             // Meanwhile the topic was deleted, or another broker took over.
@@ -149,6 +201,8 @@ impl Partition {
             };
         });
         state.producers = producers;
+        state.unsaved.clear();
+        state.unsaved.add(replayed);
         state.next_offset = bounds.end;
         state.generation += 1;
         state.status = Status::Open;
@@ -189,8 +243,9 @@ impl Partition {
         // Collected first: the lock is not held while the log is read.
         let mut found = Vec::new();
         let end = log.bounds.end;
-        each_meta(&*self.deps.store, self.id, known, end, |meta| {
-            found.push(meta);
+        each_batch(&*self.deps.store, self.id, known, end, |batch| {
+            found.push(meta(self.id, batch)?);
+            Ok(())
         })
         .await?;
         let mut state = self.state.lock();
@@ -248,22 +303,20 @@ async fn covers(
     Ok(true)
 }
 
-/// Reads what producer state needs of every batch in `from..end`, in order.
-async fn each_meta(
+/// Reads every batch in `from..end`, in order.
+async fn each_batch(
     store: &dyn LogStore,
     id: LogId,
     from: i64,
     end: i64,
-    mut take: impl FnMut(BatchMeta),
+    mut take: impl FnMut(&StoredBatch) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut next = from;
     while next < end {
         let batches = caught_up::read(store, id, next, REPLAY_BYTES, end).await?;
         let Some(last) = batches.last() else { break };
         next = last.last_offset + 1;
-        for batch in &batches {
-            take(meta(id, batch)?);
-        }
+        batches.iter().try_for_each(&mut take)?;
     }
     Ok(())
 }

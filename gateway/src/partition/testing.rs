@@ -102,6 +102,7 @@ pub(super) async fn lead_on(
         env,
         store,
         snapshots: Arc::new(NoSnapshots),
+        snapshot_pace: Arc::default(),
         fences,
         classified: Arc::default(),
         refusals: Arc::default(),

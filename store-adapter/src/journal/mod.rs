@@ -39,6 +39,7 @@ mod sled_index;
 mod sources;
 mod store;
 mod table;
+mod through;
 mod walk;
 mod writer;
 

@@ -21,14 +21,14 @@ const WINDOW: usize = 1 << 20;
 /// Bytes of the commit frame of a catalogue.
 const CATALOGUE_END: u64 = FRAME_HEADER_LEN as u64 + 4;
 
-/// A frame and where it lies. The payload of a batch is not kept.
+/// A frame and where it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Where it starts.
     pub(crate) position: u64,
     /// Its header.
     pub(crate) frame: Frame,
-    /// Its payload; empty for a batch.
+    /// Its payload; empty for a batch, unless the scanner keeps those.
     pub(crate) payload: Bytes,
 }
 
@@ -102,6 +102,8 @@ pub(crate) struct Scanner<'a> {
     limit: u64,
     /// Whether `limit` is the file's data length, not just its size.
     exact: bool,
+    /// Whether batches are kept: they are slices of what was read at once.
+    keeps: bool,
     position: u64,
     last_round: u64,
     anchor: Option<Anchor>,
@@ -113,6 +115,14 @@ impl<'a> Scanner<'a> {
     /// Reads `file` from its first frame up to `limit`; `exact` says that the data ends there.
     pub(crate) fn new(file: &'a dyn VolumeFile, seed: Seed, limit: u64, exact: bool) -> Self {
         Self::from(file, seed, FILE_HEADER_LEN as u64, limit, exact)
+    }
+
+    /// The same, with the batches.
+    pub(crate) fn keeping_batches(self) -> Self {
+        Self {
+            keeps: true,
+            ..self
+        }
     }
 
     /// The same, going on behind the round that `anchor` closes.
@@ -131,6 +141,7 @@ impl<'a> Scanner<'a> {
             seed,
             limit,
             exact,
+            keeps: false,
             position,
             last_round: position,
             anchor: None,
@@ -299,6 +310,11 @@ impl<'a> Scanner<'a> {
 
     async fn found(&mut self, position: u64, frame: Frame) -> Result<Found, VolumeError> {
         let payload = match frame.kind {
+            Kind::Append if self.keeps => {
+                let end = FRAME_HEADER_LEN + frame.payload_len as usize;
+                let bytes = self.bytes(position, end).await?;
+                bytes.slice(FRAME_HEADER_LEN.min(bytes.len())..end.min(bytes.len()))
+            }
             Kind::Append | Kind::Footer => Bytes::new(),
             _ => {
                 let len = frame.payload_len as usize;

@@ -17,13 +17,14 @@ use super::queue::{Command, Queue, Reply};
 use super::reader::{self, Range};
 use super::recovery::{self, Request};
 use super::shard::{Log, Registry, Shard};
+use super::through::{self, Plan};
 use super::writer::{Parts, Writer};
 use super::{JournalConfig, keeper};
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
 use crate::runtime::{BoxFuture, Env};
 use crate::store::{
-    AtomicScope, Bounds, Caps, Commit, LogInfo, LogState, LogStore, Op, Passed, Piece, Rewrite,
-    Rewritten, ShardInfo, Size, StoreError, StoreFuture, StoredBatch, Wanted,
+    AtomicScope, Bounds, Caps, Commit, LogBatches, LogInfo, LogState, LogStore, Op, Passed, Piece,
+    Rewrite, Rewritten, ShardInfo, Size, StoreError, StoreFuture, StoredBatch, Wanted,
 };
 use crate::volume::Volume;
 use crate::volume::owned::OwnedFiles;
@@ -411,6 +412,21 @@ impl LogStore for JournalStore {
             passes: None,
         };
         Box::pin(self.read_all(id, range))
+    }
+
+    fn read_through(&self, logs: &[(LogId, i64)]) -> Option<mpsc::Receiver<LogBatches>> {
+        let logs = logs.iter();
+        let known = logs.filter_map(|(id, from)| Some((self.registry.get(*id)?, *from)));
+        let served = known.filter(|(log, from)| reader::bounds_for(log, *from).is_ok());
+        let plan = Plan::new(served);
+        if plan.is_empty() {
+            return None;
+        }
+        let (batches, receiver) = mpsc::channel(through::AHEAD);
+        let task = through::run(Arc::clone(&self.files), plan, batches);
+        // Ends with what is wanted, or with who wants it.
+        drop(self.env.runtime.spawn_io("journal-through", Box::pin(task)));
+        Some(receiver)
     }
 
     fn pass_on(&self, id: LogId, wanted: Wanted) -> StoreFuture<'_, Vec<Passed>> {

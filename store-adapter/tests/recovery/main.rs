@@ -22,4 +22,5 @@ mod rewrite;
 mod sift;
 mod space;
 mod support;
+mod through;
 mod torn;

@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 
 use kafka_protocol::messages::ProduceRequest;
 use tests::gatewayproc::binary;
+use tests::raw::batch::{BatchSpec, Record};
 use tests::raw::{RawClient, ops};
 
-use crate::kit::{P, Target, answers, differs, end_of, on_kafka, produce, produce_request};
+use crate::kit::{P, Target, answers, codes, differs, end_of, on_kafka, produce, produce_request};
 use crate::reading::{fetch_batch, leader_epoch, with_epoch};
 
 #[tokio::test]
@@ -91,6 +92,56 @@ async fn the_window_is_the_same_after_a_kill() {
         let got = produce(&mut client, "same-window", producer.batch()).await;
         assert_eq!(got, (code, base), "{producer:?}");
     }
+}
+
+/// Batches of many partitions lie among one another: the start reads them in one pass.
+#[tokio::test]
+async fn the_windows_of_many_partitions_are_the_same_after_a_kill() {
+    const PARTITIONS: i32 = 32;
+    let target = Target::start(&[("journal.segment.bytes", "1048576")]);
+    let mut client = target.with_topic("windows", PARTITIONS).await;
+    let batch = |partition: i32, sequence: i32| {
+        let record = Record::value(vec![b'x'; 2000]);
+        let spec = BatchSpec {
+            records: vec![record],
+            ..P(i64::from(partition), 0, sequence, 1).spec()
+        };
+        (partition, Some(spec.build()))
+    };
+    for sequence in 0..40 {
+        let data: Vec<_> = (0..PARTITIONS).map(|p| batch(p, sequence)).collect();
+        let request = produce_request("windows", &data);
+        let got = codes(&client.call(&request, 9).await.unwrap());
+        assert!(got.iter().all(|code| *code == 0), "{got:?}");
+    }
+    target.kill_and_restart();
+    let mut client = target.connect().await;
+    ops::await_topic(&mut client, "windows", PARTITIONS)
+        .await
+        .unwrap();
+    if !on_kafka() {
+        // Those are reads for one log, of 2.7 MB. With layout=kv there is no journal.
+        let metrics = target.admin("/metrics");
+        let mut lines = metrics.lines();
+        let read = lines.find_map(|line| line.strip_prefix("fencepost_journal_read_bytes_total "));
+        let read: u64 = read.map_or(0, |bytes| bytes.parse().unwrap());
+        assert!(read < 1_000_000, "{read}");
+    }
+    for (sequence, code) in [(37, 0), (41, 45), (40, 0)] {
+        let data: Vec<_> = (0..PARTITIONS).map(|p| batch(p, sequence)).collect();
+        let request = produce_request("windows", &data);
+        let told = answers(&client.call(&request, 9).await.unwrap());
+        for one in told {
+            let base = if code == 0 { i64::from(sequence) } else { -1 };
+            assert_eq!(
+                (one.error_code, one.base_offset),
+                (code, base),
+                "{}",
+                one.index
+            );
+        }
+    }
+    target.log_is_clean(&[]);
 }
 
 #[tokio::test]
