@@ -9,7 +9,8 @@ use super::fixture::{EPOCH, World, append, batch_of, first};
 use crate::batch::{Batch, BatchHeader, HEADER_LEN};
 use crate::ids::LeaderEpoch;
 use crate::store::{
-    Bounds, Durability, Left, Piece, Rewrite, Rewritten, Sieve, StoreError, StoredBatch, Wanted,
+    Bounds, Durability, Left, Passed, Piece, Rewrite, Rewritten, Sieve, StoreError, StoredBatch,
+    Wanted,
 };
 
 /// Bytes of a record.
@@ -44,8 +45,8 @@ impl Sieve for Every {
             return Left::Whole;
         }
         let header = BatchHeader {
-            records_count,
             max_timestamp,
+            records_count,
             ..header
         };
         let records = &batch.bytes[HEADER_LEN..HEADER_LEN + count * RECORD];
@@ -179,7 +180,7 @@ impl<'a> Sifted<'a> {
                     within: false,
                 };
                 let passed = store.pass_on(first(), wanted).await.unwrap();
-                let last = passed.last().map(|passed| passed.last_offset());
+                let last = passed.last().map(Passed::last_offset);
                 let count = fitting(&found[at..], limit).max(1);
                 assert_eq!(last, Some(found[at + count - 1].last_offset));
                 assert_eq!(passed.len(), count, "{limit} from {from}");
