@@ -268,14 +268,15 @@ impl MemoryStore {
     fn pieces_of(&self, id: LogId, from: i64, min_bytes: u64) -> Result<Vec<Piece>, StoreError> {
         let batches = self.read_log(id, from, usize::MAX, i64::MAX, false)?;
         let mut pieces = Vec::new();
-        let mut bytes = 0_u64;
+        let (mut next, mut bytes) = (from, 0_u64);
         for batch in batches {
             if !pieces.is_empty() && bytes >= min_bytes {
                 break;
             }
             let time = BatchHeader::read(&batch.bytes).map(|h| h.max_timestamp);
+            let base = std::mem::replace(&mut next, batch.last_offset.saturating_add(1));
             pieces.push(Piece {
-                base: batch.base_offset.max(from),
+                base,
                 last: batch.last_offset,
                 bytes: batch.bytes.len() as u64,
                 max_timestamp: time.ok().filter(|t| *t >= 0).unwrap_or(batch.append_ms),
@@ -287,19 +288,14 @@ impl MemoryStore {
 
     fn sift(&self, rewrite: &Rewrite) -> Result<Rewritten, StoreError> {
         let mut shared = self.shared.lock();
-        self.log(&shared, rewrite.log)?;
-        let log = shared
-            .logs
-            .get_mut(&rewrite.log)
-            .ok_or(StoreError::NotFound)?;
+        let id = rewrite.log;
+        self.log(&shared, id)?;
+        let log = shared.logs.get_mut(&id).ok_or(StoreError::NotFound)?;
         if log.epoch != Some(rewrite.epoch) {
             return Err(StoreError::Fenced);
         }
         let end = log.bounds.borrow().end;
-        let mut report = Rewritten {
-            upto: rewrite.upto.min(end),
-            ..Rewritten::default()
-        };
+        let bytes_before = log.bytes_below(rewrite.upto);
         let mut gone = None;
         for mut batch in std::mem::take(&mut log.batches) {
             if batch.last_offset >= rewrite.upto {
@@ -307,7 +303,6 @@ impl MemoryStore {
                 log.batches.push_back(batch);
                 continue;
             }
-            report.bytes_before += batch.bytes.len() as u64;
             match rewrite.sieve.sift(&batch) {
                 Left::Whole => {}
                 Left::Batch(bytes) => batch.bytes = bytes,
@@ -321,11 +316,14 @@ impl MemoryStore {
                 }
             }
             gone = None;
-            report.bytes_after += batch.bytes.len() as u64;
             log.batches.push_back(batch);
         }
         log.batches.extend(gone);
-        Ok(report)
+        Ok(Rewritten {
+            upto: rewrite.upto.min(end),
+            bytes_before,
+            bytes_after: log.bytes_below(rewrite.upto),
+        })
     }
 
     fn open(&self, shard: ShardId, owner: OwnerEpoch) -> Result<ShardInfo, StoreError> {
@@ -370,6 +368,12 @@ impl Log {
             last_offset: header.last_offset(),
             append_ms: append.append_ms,
         });
+    }
+
+    /// Bytes of the batches that end before `upto`.
+    fn bytes_below(&self, upto: i64) -> u64 {
+        let below = self.batches.iter().take_while(|b| b.last_offset < upto);
+        below.map(|batch| batch.bytes.len() as u64).sum()
     }
 
     fn drop_below(&mut self, start: i64) {
@@ -466,7 +470,7 @@ impl LogStore for MemoryStore {
         let shared = self.shared.lock();
         let log = self.log(&shared, id).ok()?;
         Some(Size {
-            bytes: log.batches.iter().map(|b| b.bytes.len() as u64).sum(),
+            bytes: log.bytes_below(i64::MAX),
             from: log.bounds.borrow().start,
         })
     }

@@ -292,7 +292,8 @@ pub struct Size {
     pub from: i64,
 }
 
-/// A stretch of a log, as large as the store keeps account of: one batch or many.
+/// A stretch of a log, as large as the store keeps account of: one batch or many, and the gaps that
+/// compaction left before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// First offset.

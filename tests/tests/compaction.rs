@@ -20,14 +20,17 @@ use coordinator::machine::producer::ProducerEntry;
 use coordinator::volume::format::Restored;
 use gateway::admitted::Admitted;
 use gateway::partition::{
-    CompactionPass, CompactionRules, Isolation, Lane, Marker, Opening, Partition, PartitionDeps,
-    PartitionSnapshot, RetentionRules, SnapshotFiles, UNPACKING_MAX, compact_together,
+    AppendError, CompactionPass, CompactionRules, Isolation, Lane, Marker, Opening, Partition,
+    PartitionDeps, PartitionSnapshot, RetentionRules, SnapshotFiles, UNPACKING_MAX,
+    compact_together,
 };
 use parking_lot::Mutex;
 use store_adapter::batch::{Batch, BatchHeader};
 use store_adapter::conformance::gate::GateVolume;
 use store_adapter::control::EndTxnMarker;
-use store_adapter::ids::{LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, ShardId};
+use store_adapter::ids::{
+    LeaderEpoch, LogId, OwnerEpoch, ProducerEpoch, ProducerId, Sequence, ShardId,
+};
 use store_adapter::journal::{
     FlushPolicy, JournalConfig, JournalCounters, JournalStore, MemoryIndex,
 };
@@ -39,6 +42,7 @@ use store_adapter::volume::memory::{MemoryVolume, Step, StepHook, StepOutcome};
 use store_adapter::volume::{PosixVolume, Volume, VolumePath};
 use tempfile::TempDir;
 use tests::raw::batch::{BatchSpec, Record};
+use tests::tell;
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
@@ -243,16 +247,19 @@ struct Sent {
     value: Option<Bytes>,
     producer: i64,
     fate: Fate,
-    time: i64,
+    /// When the first pass behind it began.
+    looked_at: Option<i64>,
 }
 
 type Seen = (i64, Bytes, Option<Bytes>);
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Producer {
     next_sequence: i32,
     in_txn: bool,
     txn_seq: u64,
+    /// Its last batch, and where that is.
+    last: Option<(BatchSpec, i64)>,
 }
 
 /// What was looked for, over all histories.
@@ -265,6 +272,8 @@ struct Tally {
     aborted_gone: u64,
     markers_gone: u64,
     duplicates: u64,
+    /// Producers that the log alone told of.
+    from_the_log: u64,
 }
 
 #[derive(Debug)]
@@ -280,9 +289,9 @@ struct History {
     sent: Vec<Sent>,
     markers: BTreeSet<i64>,
     producers: BTreeMap<i64, Producer>,
-    /// The last batch of each producer without transactions, and where it is.
-    last: BTreeMap<i64, (Bytes, i64)>,
     log_start: i64,
+    /// Whether the snapshot is lost: the log alone tells of producers.
+    lost: bool,
     /// What the partition knew of producers, and its bounds.
     known: (BTreeMap<ProducerId, ProducerEntry>, i64, i64),
     tally: Tally,
@@ -305,6 +314,7 @@ impl std::ops::AddAssign for Tally {
         self.aborted_gone += one.aborted_gone;
         self.markers_gone += one.markers_gone;
         self.duplicates += one.duplicates;
+        self.from_the_log += one.from_the_log;
     }
 }
 
@@ -328,7 +338,7 @@ fn play(count: u64, disk: impl Fn() -> Disk) -> Option<Tally> {
         all += run(seed, disk());
         drop(announced);
     }
-    println!("{all:?}");
+    tell(&format!("compaction: {all:?}"));
     only.is_none().then_some(all)
 }
 
@@ -349,6 +359,7 @@ fn the_compacted_log_is_what_a_naive_model_says() {
         all.aborted_gone,
         all.markers_gone,
         all.duplicates,
+        all.from_the_log,
     ];
     assert!(
         rare.into_iter().all(|count| count > HISTORIES / 10),
@@ -423,7 +434,7 @@ async fn together(handle: &tokio::runtime::Handle) {
             records: vec![record],
         };
         for led in &leds {
-            send(led, &spec.build()).await;
+            send(led, &spec.build()).await.unwrap();
         }
     }
     let pass = CompactionPass {
@@ -498,8 +509,8 @@ fn run(seed: u64, disk: Disk) -> Tally {
         sent: Vec::new(),
         markers: BTreeSet::new(),
         producers: BTreeMap::new(),
-        last: BTreeMap::new(),
         log_start: 0,
+        lost: false,
         known: (BTreeMap::new(), 0, 0),
         tally: Tally::default(),
         rng,
@@ -523,6 +534,10 @@ impl History {
     fn crashed(&mut self) {
         self.tally.crashes += 1;
         self.instance += 1;
+        if self.rng.u8(..4) == 0 {
+            *self.snapshots.0.lock() = None;
+            self.lost = true;
+        }
         let Disk::Memory(volume, index) = &mut self.disk else {
             return;
         };
@@ -652,9 +667,59 @@ impl History {
         let epoch = LeaderEpoch(u32::try_from(self.instance).unwrap());
         let led = Partition::open(LOG, "t".into(), epoch, i64::MAX, deps).await;
         let led = led.unwrap();
-        // A log that was compacted tells of its producers what it told before.
-        assert_eq!(known(&led), self.known);
+        if std::mem::take(&mut self.lost) {
+            self.check_log_alone(&led).await;
+        } else {
+            // A log that was compacted tells of its producers what it told before.
+            assert_eq!(known(&led), self.known);
+        }
         led
+    }
+
+    /// What a log tells that was compacted and lost its snapshot: of every producer whose last batch
+    /// was not trimmed the sequence and how its transaction stands, and the bounds.
+    async fn check_log_alone(&mut self, led: &Arc<Partition>) {
+        let (entries, high_watermark, last_stable) = known(led);
+        assert_eq!((high_watermark, last_stable), (self.known.1, self.known.2));
+        for (id, producer) in &mut self.producers {
+            let Some((spec, base)) = &producer.last else {
+                continue;
+            };
+            let count = i32::try_from(spec.records.len()).unwrap();
+            if base + i64::from(count) <= self.log_start {
+                // Of what was trimmed nothing tells: it begins anew.
+                producer.last = None;
+                producer.next_sequence = 0;
+                continue;
+            }
+            let entry = &entries[&ProducerId(*id)];
+            let before = &self.known.0[&ProducerId(*id)];
+            assert_eq!(entry.epoch, ProducerEpoch(0));
+            let last = Sequence(producer.next_sequence - 1);
+            assert_eq!(entry.window.last_seq(), Some(last), "producer {id}");
+            let first = |entry: &ProducerEntry| entry.current_txn_first_offset;
+            assert_eq!(first(entry), first(before), "producer {id}");
+            if !producer.in_txn {
+                assert_eq!(entry.last_marker, before.last_marker, "producer {id}");
+            }
+            // The same batch again, and one behind a gap.
+            assert_eq!(send(led, &spec.build()).await, Ok((*base, true)));
+            let gap = BatchSpec {
+                base_sequence: producer.next_sequence + 1,
+                ..spec.clone()
+            };
+            let refused = send(led, &gap.build()).await;
+            assert_eq!(refused, Err(AppendError::OutOfOrderSequence));
+            if producer.txn_seq > 0 && !producer.in_txn {
+                // Its marker again is none.
+                let again = marker(*id, producer.txn_seq, true);
+                let at = led.append_marker(again).outcome().await.unwrap();
+                assert_eq!(at.base_offset, -1, "producer {id}");
+            }
+            self.tally.from_the_log += 1;
+        }
+        assert_eq!(known(led), (entries, high_watermark, last_stable));
+        self.known = known(led);
     }
 
     async fn append(&mut self, led: &Arc<Partition>) {
@@ -694,11 +759,8 @@ impl History {
         };
         producer.next_sequence += i32::try_from(records.len()).unwrap();
         producer.in_txn = in_txn;
-        let bytes = spec.build();
-        let base = send(led, &bytes).await.0;
-        if ALONE.contains(&id) {
-            self.last.insert(id, (bytes, base));
-        }
+        let base = send(led, &spec.build()).await.unwrap().0;
+        producer.last = idempotent.then_some((spec, base));
         for (offset, record) in (base..).zip(records) {
             self.sent.push(Sent {
                 offset,
@@ -706,7 +768,7 @@ impl History {
                 value: record.value,
                 producer: id,
                 fate: if in_txn { Fate::Open } else { Fate::Stays },
-                time,
+                looked_at: None,
             });
         }
         self.known = known(led);
@@ -723,13 +785,7 @@ impl History {
         producer.in_txn = false;
         producer.txn_seq += 1;
         let commit = self.rng.u8(..3) > 0;
-        let marker = Marker {
-            producer_id: ProducerId(*id),
-            producer_epoch: ProducerEpoch(0),
-            commit,
-            coordinator_epoch: 1,
-            txn_seq: Some(producer.txn_seq),
-        };
+        let marker = marker(*id, producer.txn_seq, commit);
         let at = led.append_marker(marker).outcome().await.unwrap();
         self.markers.insert(at.base_offset);
         for sent in &mut self.sent {
@@ -756,8 +812,9 @@ impl History {
 
     /// A retry of a batch that was acknowledged, whatever became of it since.
     async fn repeat(&mut self, led: &Arc<Partition>) {
-        for (bytes, base) in self.last.values() {
-            assert_eq!(send(led, bytes).await, (*base, true));
+        let alone = ALONE.iter().filter_map(|id| self.producers.get(id));
+        for (spec, base) in alone.filter_map(|producer| producer.last.as_ref()) {
+            assert_eq!(send(led, &spec.build()).await, Ok((*base, true)));
             self.tally.duplicates += 1;
         }
         assert_eq!(known(led), self.known);
@@ -783,6 +840,10 @@ impl History {
             },
             may_seal: self.rng.bool(),
         };
+        let now = self.clock.wall_ms();
+        for sent in &mut self.sent {
+            sent.looked_at.get_or_insert(now);
+        }
         let done = led.compact(pass).await.unwrap();
         self.tally.passes += u64::from(done.is_some());
         assert_eq!(known(led), self.known);
@@ -841,8 +902,12 @@ impl History {
                 sent.value.is_none(),
                 "the newest of {key:?}, {offset}, is gone"
             );
-            let horizon = sent.time + self.delete_retention_ms;
-            assert!(now >= horizon, "the tombstone {offset} went too soon");
+            // So long from when it was first alone, not from when it was sent.
+            let horizon = sent.looked_at.map(|at| at + self.delete_retention_ms);
+            assert!(
+                horizon.is_some_and(|horizon| now >= horizon),
+                "the tombstone {offset} went too soon"
+            );
             let older = stays().find(|older| older.key == *key && shown.contains(&older.offset));
             assert!(
                 older.is_none(),
@@ -874,6 +939,16 @@ impl History {
     }
 }
 
+fn marker(id: i64, txn_seq: u64, commit: bool) -> Marker {
+    Marker {
+        producer_id: ProducerId(id),
+        producer_epoch: ProducerEpoch(0),
+        commit,
+        coordinator_epoch: 1,
+        txn_seq: Some(txn_seq),
+    }
+}
+
 fn known(led: &Partition) -> (BTreeMap<ProducerId, ProducerEntry>, i64, i64) {
     let (visible, entries) = led.look(|producers| {
         let entries = producers.producers().map(|(id, entry)| (id, entry.clone()));
@@ -883,11 +958,11 @@ fn known(led: &Partition) -> (BTreeMap<ProducerId, ProducerEntry>, i64, i64) {
 }
 
 /// Base offset of a batch, and whether it was there already.
-async fn send(led: &Arc<Partition>, bytes: &Bytes) -> (i64, bool) {
+async fn send(led: &Arc<Partition>, bytes: &Bytes) -> Result<(i64, bool), AppendError> {
     let batch = Batch::parse(bytes.clone()).unwrap();
     let ticket = led.append_opening(&batch, Opening::Unverified, Admitted::default());
-    let appended = ticket.outcome().await.unwrap();
-    (appended.base_offset, appended.duplicate_of.is_some())
+    let appended = ticket.outcome().await?;
+    Ok((appended.base_offset, appended.duplicate_of.is_some()))
 }
 
 /// What a client sees that reads from the start on, a few batches at a time; and the markers.

@@ -8,6 +8,7 @@
 #![allow(missing_docs, reason = "a test")]
 
 use tests::cuts::{Plan, disk, run};
+use tests::tell;
 
 /// Disks that are worked on at once: each waits for most of its time.
 const LANES: u32 = 3;
@@ -25,7 +26,7 @@ fn number(name: &str, default: u64) -> u64 {
 fn left_out() -> bool {
     let left_out = !disk::may_mount().unwrap();
     if left_out {
-        println!("left out: POWER_CUTS=skip");
+        tell("power cuts left out: POWER_CUTS=skip");
     }
     left_out
 }
@@ -41,9 +42,10 @@ fn cut(store: &str) {
         seed,
         cuts: u32::try_from(number("POWER_CUTS", 100)).unwrap(),
     };
-    println!("{store} POWER_CUTS={} POWER_CUTS_SEED={seed}", plan.cuts);
+    let seeded = format!("{store} POWER_CUTS={} POWER_CUTS_SEED={seed}", plan.cuts);
+    tell(&seeded);
     let done = run(&plan, LANES).unwrap_or_else(|error| panic!("{store}: {error:?}"));
-    println!("{store} {done:?}");
+    tell(&format!("{store} {done:?}"));
     assert_eq!(done.cuts, plan.cuts);
     assert!(done.promises > u64::from(plan.cuts), "{done:?}");
     assert!(done.compacted > 0 || plan.cuts < 20, "{done:?}");

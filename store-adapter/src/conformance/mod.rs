@@ -17,6 +17,7 @@ pub mod append;
 pub mod crash;
 pub mod fencing;
 mod fixture;
+pub mod gaps;
 pub mod gate;
 pub mod reading;
 pub mod space;
@@ -97,6 +98,7 @@ pub fn points() -> Vec<Point> {
         1 append::sizes,
         2 reading::floor,
         2 reading::upto_hides,
+        2 gaps::gaps,
         3 reading::small_limit_returns_one_batch,
         3 reading::limit_within,
         4 append::wrong_end_changes_nothing,

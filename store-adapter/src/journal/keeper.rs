@@ -9,7 +9,7 @@ use super::file::FileId;
 use super::files::{Files, path};
 use super::index::{Changes, Checkpointer, IndexChange, IndexStore, forget_file};
 use crate::ids::ShardId;
-use crate::volume::VolumeFile;
+use crate::volume::{VolumeError, VolumeFile};
 
 /// Jobs that may wait before the writer waits too.
 pub(crate) const JOBS_MAX: usize = 64;
@@ -25,6 +25,16 @@ pub(crate) enum Job {
     Checkpoint(Changes),
 }
 
+/// A file that nothing needs.
+#[derive(Debug)]
+struct Needless {
+    id: FileId,
+    /// Made durable before it goes.
+    behind: Option<Arc<dyn VolumeFile>>,
+    /// Its bytes, once it was forgotten.
+    freed: Option<u64>,
+}
+
 /// Does jobs in order until the writer is gone.
 pub(crate) async fn run(
     files: Arc<Files>,
@@ -34,6 +44,7 @@ pub(crate) async fn run(
 ) {
     let index = Arc::clone(files.local());
     let mut checkpointer = Checkpointer::new(shard);
+    let mut stay = Vec::new();
     while let Some(job) = jobs.recv().await {
         match job {
             Job::Sync(file) => {
@@ -43,13 +54,12 @@ pub(crate) async fn run(
                 }
             }
             Job::Remove(id, behind) => {
-                if let Some(behind) = behind
-                    && let Err(error) = behind.sync_data().await
-                {
-                    tracing::warn!(%error, "a journal file that nothing needs stays");
-                    continue;
-                }
-                remove(&files, id).await;
+                stay.push(Needless {
+                    id,
+                    behind,
+                    freed: None,
+                });
+                stay = remove_all(&files, stay).await;
             }
             Job::Checkpoint(changes) => {
                 if let Err(error) = checkpointer.write(&*index, changes) {
@@ -61,21 +71,54 @@ pub(crate) async fn run(
     }
 }
 
-/// Unlinks a file that nothing needs; while it is being written anew, whoever does that will.
-pub(crate) async fn remove(files: &Files, id: FileId) {
-    let Some(freed) = files.forget(id) else {
-        return;
-    };
-    match files.volume().remove(&path(id)).await {
-        Err(error) if !error.is_not_found() => {
-            tracing::warn!(%error, "a journal file that nothing needs stays");
-        }
-        _ => {
-            let counters = files.counters();
-            counters.freed_bytes.fetch_add(freed, Ordering::Relaxed);
+/// Unlinks files that nothing needs; those that stay are tried again with the next one.
+async fn remove_all(files: &Files, needless: Vec<Needless>) -> Vec<Needless> {
+    let mut stay = Vec::new();
+    for mut one in needless {
+        if let Err(error) = one.remove(files).await {
+            let path = path(one.id);
+            tracing::warn!(%path, %error, "a journal file that nothing needs stays for now");
+            stay.push(one);
         }
     }
-    apply(&**files.local(), &[forget_file(id)]);
+    stay
+}
+
+/// Unlinks a file that nothing needs; while it is being written anew, whoever does that will.
+pub(crate) async fn remove(files: &Files, id: FileId) {
+    let mut needless = Needless {
+        id,
+        behind: None,
+        freed: None,
+    };
+    if let Err(error) = needless.remove(files).await {
+        let path = path(id);
+        tracing::warn!(%path, %error, "a journal file that nothing needs stays");
+    }
+}
+
+impl Needless {
+    async fn remove(&mut self, files: &Files) -> Result<(), VolumeError> {
+        if let Some(behind) = &self.behind {
+            behind.sync_data().await?;
+            self.behind = None;
+        }
+        let freed = match self.freed {
+            Some(freed) => freed,
+            None => match files.forget(self.id) {
+                Some(freed) => *self.freed.insert(freed),
+                None => return Ok(()),
+            },
+        };
+        match files.volume().remove(&path(self.id)).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
+        }
+        let counters = files.counters();
+        counters.freed_bytes.fetch_add(freed, Ordering::Relaxed);
+        apply(&**files.local(), &[forget_file(self.id)]);
+        Ok(())
+    }
 }
 
 /// Changes the local index, or says what that costs.

@@ -83,10 +83,16 @@ impl Reader {
                 taken.push((base, *meta));
                 Ok(true)
             })?;
-            let taken = taken.iter();
-            taken
-                .map(|(base, meta)| self.batch(db, *base, meta))
-                .collect()
+            let mut batches = Vec::with_capacity(taken.len());
+            for (base, meta) in &taken {
+                let batch = self.batch(db, *base, meta)?;
+                // Its entry begins with the gap before it.
+                if batch.base_offset >= upto {
+                    break;
+                }
+                batches.push(batch);
+            }
+            Ok(batches)
         })
     }
 

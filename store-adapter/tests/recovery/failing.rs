@@ -11,7 +11,7 @@ use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::{LogStore, Op, StoreError};
 use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOutcome};
 
-use crate::support::{EPOCH, SHARD, config, log, open, read_all, store_on, submit_sized};
+use crate::support::{EPOCH, SHARD, config, log, open, read_all, store_on, submit_sized, tell};
 
 const FAULTS: [StepFault; 4] = [
     StepFault::Io,
@@ -213,7 +213,7 @@ async fn every_step_of_giving_space_back_fails_once_and_nothing_is_lost() {
             break;
         }
     }
-    println!("{failures} steps failed");
+    tell(&format!("{failures} steps of a journal failed"));
     assert!(failures > 150, "{failures}");
 }
 
@@ -302,6 +302,6 @@ async fn every_step_fails_once_and_nothing_acknowledged_is_lost() {
             break;
         }
     }
-    println!("{failures} steps failed");
+    tell(&format!("{failures} steps of a journal failed"));
     assert!(failures > 500, "{failures}");
 }

@@ -12,7 +12,9 @@ use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, Ste
 use store_adapter::volume::{Reserve, SpaceWatch, Volume};
 use tokio::sync::Notify;
 
-use crate::support::{EPOCH, SHARD, add, log, open, read_all, store_on, submit, submit_sized};
+use crate::support::{
+    EPOCH, SHARD, add, files, log, open, read_all, store_on, submit, submit_sized,
+};
 
 /// Does to journal files what it is told to.
 #[derive(Debug, Default)]
@@ -239,6 +241,40 @@ async fn a_full_disk_answers_full_and_recovers_when_space_returns() {
     let taker = store_on(&volume, &empty());
     open(&taker, 2).await.unwrap();
     assert_eq!(read_all(&taker, 0).await.unwrap(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_could_not_be_unlinked_goes_with_a_later_one() {
+    let volume = MemoryVolume::new();
+    let faults = Arc::new(Faults::default());
+    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
+    let store = store_on(&mount, &empty());
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    let logs = async || {
+        let found = files(&volume).await.into_iter().map(|(path, _)| path);
+        found
+            .filter(|path| path.as_str().ends_with(".log"))
+            .collect::<Vec<_>>()
+    };
+    let oldest = logs().await;
+    assert_eq!(oldest.len(), 1);
+    faults.next(StepOp::Remove, StepOutcome::Fail(StepFault::Io));
+    let mut end = 0;
+    // Files are removed behind the answers.
+    while logs().await.contains(&oldest[0]) {
+        submit_sized(&store, 0, end, 1, 20_000).await.unwrap();
+        end += 1;
+        let trim = Op::Trim {
+            log: log(0),
+            epoch: EPOCH,
+            start: end,
+        };
+        store.submit(vec![trim]).await.unwrap();
+        assert!(end < 5_000, "{oldest:?} stays");
+    }
+    assert!(faults.next.lock().is_empty(), "nothing failed");
+    store.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

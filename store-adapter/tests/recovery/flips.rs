@@ -14,7 +14,7 @@ use store_adapter::volume::memory::MemoryVolume;
 use store_adapter::volume::{Volume, VolumePath};
 
 use crate::support::{EPOCH, SHARD, add, config, files, io, log, open, read_all, store_on};
-use crate::support::{submit_sized, tree};
+use crate::support::{submit_sized, tell, tree};
 
 /// Batches of each log.
 const ENDS: [i64; 2] = [40, 5];
@@ -197,7 +197,9 @@ async fn every_flipped_bit_is_refused_or_changes_nothing() {
         assert!(seen.whole + seen.offline + seen.refused > 0);
     }
     // Only the last round, behind which nothing proves that it was once durable.
-    println!("{flips} flips, {shorter} taken for a torn tail");
+    tell(&format!(
+        "{flips} flips in a journal, {shorter} taken for a torn tail"
+    ));
     assert!(flips > 10_000, "{flips}");
 }
 
@@ -256,6 +258,28 @@ async fn seals_and_witness_are_believed_only_as_they_were_written() {
             // All in the content, and those in the checksum that leave a checksum.
             assert!(seen.refused >= flips, "{seen:?}, {flips} in {content}");
             assert_eq!((seen.shorter, seen.offline), (0, 0));
+            let mut seen = Seen::default();
+            for len in 0..content.len() {
+                judge(
+                    changed(&files, at, files[at].1[..len].to_vec()).await,
+                    false,
+                    &mut seen,
+                )
+                .await;
+            }
+            let cuts = u32::try_from(content.len()).unwrap();
+            assert_eq!(seen.refused, cuts, "{seen:?} of {content}");
+            let mut seen = Seen::default();
+            for len in content.len()..files[at].1.len() {
+                judge(
+                    changed(&files, at, files[at].1[..len].to_vec()).await,
+                    false,
+                    &mut seen,
+                )
+                .await;
+            }
+            // What is left of the checksum is none.
+            assert!(seen.whole > 0 && seen.refused == 0, "{seen:?} of {content}");
             // An older version wrote none.
             let plain = changed(&files, at, content.into_bytes()).await;
             let mut seen = Seen::default();
@@ -283,13 +307,16 @@ async fn every_cut_is_refused_or_takes_the_end_of_the_newest_file_alone() {
             seen
         })
     });
-    for (seen, (path, _)) in futures_util::future::join_all(work)
+    let mut cuts = 0;
+    for (seen, (path, content)) in futures_util::future::join_all(work)
         .await
         .iter()
         .zip(&*files)
     {
         println!("{path}: {seen:?}");
+        cuts += content.len();
     }
+    tell(&format!("{cuts} cuts of the files of a journal"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,9 @@ use store_adapter::volume::VolumePath;
 use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::support::{EPOCH, add, config, files, log, open, read_all, store_on, submit_sized};
+use crate::support::{
+    EPOCH, add, config, files, log, open, read_all, store_on, submit_sized, tell,
+};
 
 /// Batches of the log that is trimmed; a file holds about a dozen.
 const FAST: i64 = 40;
@@ -206,7 +208,7 @@ async fn a_crash_at_every_step_loses_nothing() {
             break;
         }
     }
-    println!("{crashes} crashes while files were written anew");
+    tell(&format!("{crashes} crashes while files were written anew"));
     assert!(crashes > 40, "{crashes}");
 }
 

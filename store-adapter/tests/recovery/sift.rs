@@ -12,7 +12,9 @@ use store_adapter::store::{Left, LogStore, Rewrite, Rewritten, Sieve, StoreError
 use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
 use tokio::sync::Notify;
 
-use crate::support::{EPOCH, SHARD, add, files, io, log, open, read_all, store_on, submit_sized};
+use crate::support::{
+    EPOCH, SHARD, add, files, io, log, open, read_all, store_on, submit_sized, tell,
+};
 
 /// Batches of a log; a file holds thirteen.
 pub(crate) const BATCHES: i64 = 44;
@@ -256,7 +258,7 @@ async fn a_crash_at_every_step_leaves_the_old_or_the_new() {
             break;
         }
     }
-    println!("{crashes} crashes while files were sifted");
+    tell(&format!("{crashes} crashes while files were sifted"));
     assert!(crashes > 40, "{crashes}");
 }
 

@@ -1,6 +1,7 @@
 //! Journal stores on volumes in memory, and trees of files to damage.
 
 use std::future::Future;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,6 +16,13 @@ use uuid::Uuid;
 
 pub(crate) const SHARD: ShardId = ShardId(0);
 pub(crate) const EPOCH: LeaderEpoch = LeaderEpoch(1);
+
+/// Prints a line of a test that is seen when it passes, too: what the macros print is kept then.
+pub(crate) fn tell(line: &str) {
+    // Whole, so that nothing comes between.
+    let line = format!("{line}\n");
+    drop(std::io::stderr().write_all(line.as_bytes()));
+}
 
 pub(crate) fn log(partition: u32) -> LogId {
     LogId {
