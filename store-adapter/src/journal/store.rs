@@ -286,6 +286,7 @@ async fn run_shard(
     };
     match recovery::open(&request).await {
         Ok(mut state) => {
+        flush: parts.config.flush,
             let dead = std::mem::take(&mut state.dead);
             let keep = std::mem::take(&mut state.keep);
             let info = state.info.clone();

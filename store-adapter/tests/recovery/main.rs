@@ -23,3 +23,4 @@ mod sift;
 mod space;
 mod support;
 mod torn;
+mod unsynced;
