@@ -23,4 +23,5 @@ mod sift;
 mod space;
 mod support;
 mod torn;
+mod unreadable;
 mod unsynced;
