@@ -396,6 +396,32 @@ async fn find(
     Ok(None)
 }
 
+/// The first offset of the first whole batch of a closed log that begins behind `offset`.
+pub(crate) async fn behind(files: &Files, log: &Log, offset: i64) -> Option<i64> {
+    let segments = log.index.read().sealed.clone();
+    for segment in segments.iter().filter(|segment| segment.last > offset) {
+        let Ok((_, index)) = index_of(files, segment.file).await else {
+            continue;
+        };
+        let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
+        for extent in extents.iter().filter(|extent| extent.last > offset) {
+            let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
+            let read = async {
+                let opened = opened(files, segment.file).await?;
+                read_at(files, (segment.file, &opened), extent.position, len).await
+            };
+            let Ok(bytes) = read.await else {
+                continue;
+            };
+            let walk = Walk::new(log.id, segment.file.seed(), extent.position, &bytes);
+            if let Some(found) = walk.behind(offset) {
+                return Some(found);
+            }
+        }
+    }
+    None
+}
+
 pub(crate) fn missing(log: &Log, offset: i64) -> StoreError {
     StoreError::Corrupt {
         path: super::files::journal_dir(log.shard.id).to_string(),

@@ -1,15 +1,20 @@
-//! What can't be read: reads that fail, and a file that is gone.
+//! What can't be read: reads that fail, a file that is gone, and what is left of a damaged log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use store_adapter::journal::{JournalConfig, JournalCounters, JournalStore, MemoryIndex};
+use store_adapter::conformance::batch_of;
+use store_adapter::journal::{
+    JournalConfig, JournalCounters, JournalStore, MemoryIndex, OfflineShard,
+};
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::{LogStore, StoreError};
 use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
 use store_adapter::volume::{Volume, VolumePath};
 
-use crate::support::{add, config, files, io, log, open, store_on, submit, submit_sized};
+use crate::support::{
+    EPOCH, SHARD, add, config, files, io, journal, log, open, store_on, submit, submit_sized, tree,
+};
 
 const BATCHES: i64 = 30;
 
@@ -117,4 +122,48 @@ async fn a_file_that_another_owner_removed_is_no_damage() {
         "{missing:?}"
     );
     assert!(counters.damaged_files().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_of_a_damaged_log_is_read_offline() {
+    let volume = MemoryVolume::new();
+    let store = store_on(&volume, &Arc::new(MemoryIndex::new()));
+    open(&store, 1).await.unwrap();
+    add(&store, 0).await;
+    for end in 0..5 {
+        submit(&store, 0, end, 1).await.unwrap();
+    }
+    let mut files = files(&volume).await;
+    let at = journal(&files);
+    let needle = batch_of(1, 100, 3, 1).stamp(2, EPOCH).to_bytes();
+    let mut places = files[at].1.windows(needle.len());
+    let found = places.position(|window| window == needle).unwrap();
+    // In the records, in the batch's header, in the frame's header.
+    for byte in [found + 80, found + 3, found - 10] {
+        files[at].1[byte] ^= 0x10;
+        let volume = Arc::new(tree(&files).await);
+        let (before, error, behind, after) = io(async move {
+            let shard = OfflineShard::read(volume, SHARD).await.unwrap();
+            assert!(shard.logs().all(|log| log.damaged.is_some()));
+            let before = shard.batches(log(0), 0).await.unwrap();
+            let error = shard.batches(log(0), 2).await;
+            let behind = shard.behind(log(0), 2).await;
+            let after = shard.batches(log(0), 3).await.unwrap();
+            assert_eq!(shard.behind(log(0), 4).await, None);
+            (before, error, behind, after)
+        })
+        .await;
+        let offsets = |batches: &[store_adapter::store::StoredBatch]| {
+            let offsets = batches.iter().map(|batch| batch.base_offset);
+            offsets.collect::<Vec<_>>()
+        };
+        assert_eq!(offsets(&before), [0, 1]);
+        assert!(
+            matches!(error, Err(StoreError::Corrupt { .. })),
+            "{error:?}"
+        );
+        assert_eq!(behind, Some(3));
+        assert_eq!(offsets(&after), [3, 4]);
+        files[at].1[byte] ^= 0x10;
+    }
 }
