@@ -139,6 +139,16 @@ impl StoredShard {
         }
     }
 
+    /// Where the batches of a log go on behind one from `offset` on that can't be read, if any can;
+    /// of a database none, which is refused as a whole.
+    pub async fn behind(&self, id: LogId, offset: i64) -> Option<i64> {
+        match self {
+            Self::Journal(shard) => shard.behind(id, offset).await,
+            #[cfg(feature = "sled")]
+            Self::Kv(_) => None,
+        }
+    }
+
     /// What is not as it should be; `deep`, also in what is read for it only: every byte of journal
     /// files, every batch of a database.
     pub async fn check(&self, deep: bool) -> Vec<Finding> {

@@ -269,6 +269,7 @@ struct JournalMetrics {
     rounds: Counter,
     bytes: Counter,
     read_bytes: Counter,
+    failed_reads: Counter,
 }
 
 /// Brings a copy up to date.
@@ -315,12 +316,14 @@ impl JournalMetrics {
         let bytes = Some(Unit::Bytes);
         let read = "Bytes read of journal files for readers, with what lies between batches";
         let written = "Bytes written by commit rounds";
+        let failed = "Reads of journal files that failed";
         Some(Self {
             source: Arc::clone(source?),
             syncs: counter(r, "journal_syncs", "Syncs of journal files", None),
             rounds: counter(r, "journal_commits", "Commit rounds", None),
             bytes: counter(r, "journal_written", written, bytes.clone()),
             read_bytes: counter(r, "journal_read", read, bytes),
+            failed_reads: counter(r, "journal_reads_failed", failed, None),
         })
     }
 
@@ -329,6 +332,7 @@ impl JournalMetrics {
         copy(&self.source.rounds, &self.rounds);
         copy(&self.source.bytes, &self.bytes);
         copy(&self.source.read_bytes, &self.read_bytes);
+        copy(&self.source.failed_reads, &self.failed_reads);
     }
 }
 
@@ -512,6 +516,7 @@ mod tests {
         let journal = sources.journal.as_ref().unwrap();
         journal.syncs.store(4, Ordering::Relaxed);
         journal.read_bytes.store(7, Ordering::Relaxed);
+        journal.failed_reads.store(8, Ordering::Relaxed);
         sources.offsets.writes.store(5, Ordering::Relaxed);
         sources.history.dropped.store(6, Ordering::Relaxed);
         sources.syncs.directories.store(7, Ordering::Relaxed);
@@ -539,6 +544,7 @@ mod tests {
             "fencepost_compaction_kept_bytes_total 8",
             "fencepost_journal_syncs_total 4",
             "fencepost_journal_read_bytes_total 7",
+            "fencepost_journal_reads_failed_total 8",
             "fencepost_offset_writes_total 5",
             "fencepost_txn_history_lost_total{cause=\"queue\"} 6",
             "fencepost_volume_syncs_total{kind=\"directory\"} 7",

@@ -19,9 +19,12 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// The hint for the replay of `source`.
+    /// The hint for the replay of `source`. Of one whose rounds were not synced a power cut may
+    /// have taken something before the round of the hint: it is read from its beginning.
     pub(crate) fn hint(&self, source: &Source) -> Option<&Hint> {
-        self.hint.as_ref().filter(|hint| hint.file == source.id)
+        let unsynced = source.header.is_some_and(|header| header.unsynced);
+        let hint = self.hint.as_ref().filter(|hint| hint.file == source.id);
+        hint.filter(|_| self.mends || !unsynced)
     }
 
     /// Whether the checkpoint of `source` is damaged, and nothing is missing for all that.

@@ -13,6 +13,10 @@ const VERSION_WRITTEN: u32 = 1;
 /// The format of a file that was written anew, without what nobody needs any more.
 const VERSION_REWRITTEN: u32 = 2;
 
+/// What a file written in rounds has in place of the length before it was written anew, where a
+/// round was not durable before the next was written.
+const UNSYNCED: u64 = 1;
+
 const MAGIC: &[u8; 8] = b"FENCEPJ1";
 
 /// One journal file: its place in the order of the shard's files.
@@ -77,6 +81,9 @@ pub(crate) struct FileHeader {
     /// Of a file that was written anew: its data length before, by which its lsns are counted. It
     /// was whole when it got its name, and nobody writes to it.
     pub(crate) rewritten: Option<u64>,
+    /// Of a file written in rounds: nobody waited for one to be durable before the next was written
+    /// (`flush.policy=os`), so a power cut may have taken one and left a later one.
+    pub(crate) unsynced: bool,
 }
 
 /// Why a file header was not accepted.
@@ -103,7 +110,7 @@ impl FileHeader {
         out.put_u64(self.id.seq);
         out.put_u64(self.first_lsn);
         out.put_u64(self.previous_len);
-        out.put_u64(self.rewritten.unwrap_or(0));
+        out.put_u64(self.rewritten.unwrap_or(u64::from(self.unsynced)));
         let crc = crc32c::crc32c(&out);
         out.put_u32(crc);
         out.freeze()
@@ -137,11 +144,15 @@ impl FileHeader {
         if found != id {
             return Err(FileHeaderError::Bad);
         }
+        let (first_lsn, previous_len) = (rest.get_u64(), rest.get_u64());
+        let written = rest.get_u64();
+        let rewritten = version == VERSION_REWRITTEN;
         Ok(Self {
             id,
-            first_lsn: rest.get_u64(),
-            previous_len: rest.get_u64(),
-            rewritten: (version == VERSION_REWRITTEN).then(|| rest.get_u64()),
+            first_lsn,
+            previous_len,
+            rewritten: rewritten.then_some(written),
+            unsynced: !rewritten && written == UNSYNCED,
         })
     }
 

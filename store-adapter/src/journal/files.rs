@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::JournalCounters;
 use super::extents::{FileIndex, TRAILER_LEN, footer_position};
+use super::failing::Failing;
 use super::file::FileId;
 use super::frame::{self, Check, FRAME_HEADER_LEN, Frame, Kind};
 use super::index::{self, Anchor, IndexStore};
@@ -137,6 +138,8 @@ pub(crate) struct Files {
     closed: Mutex<BTreeMap<FileId, Known>>,
     open: Mutex<Recent<Arc<Opened>>>,
     indexes: Mutex<Recent<Arc<FileIndex>>>,
+    /// What to say of reads that fail; nothing where whoever asks says it.
+    pub(crate) failing: Option<Failing>,
 }
 
 impl Files {
@@ -153,6 +156,7 @@ impl Files {
             closed: Mutex::default(),
             open: Mutex::new(Recent::new()),
             indexes: Mutex::new(Recent::new()),
+            failing: None,
         }
     }
 

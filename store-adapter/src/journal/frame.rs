@@ -334,6 +334,7 @@ mod tests {
             first_lsn: 1 << 20,
             previous_len: 777,
             rewritten: None,
+            unsynced: false,
         };
         for golden in [hex(&header.encode()), hex(&bytes)] {
             let lines: Vec<&str> = golden
@@ -385,6 +386,7 @@ mod tests {
             first_lsn: 5,
             previous_len: 6,
             rewritten: None,
+            unsynced: false,
         };
         let bytes = header.encode();
         assert_eq!(FileHeader::decode(file(), &bytes), Ok(header));
@@ -408,6 +410,12 @@ mod tests {
             ..header
         };
         assert_eq!(FileHeader::decode(file(), &again.encode()), Ok(again));
+        let unsynced = FileHeader {
+            unsynced: true,
+            ..header
+        };
+        assert_eq!(unsynced.encode()[52..60], 1_u64.to_be_bytes());
+        assert_eq!(FileHeader::decode(file(), &unsynced.encode()), Ok(unsynced));
         assert_eq!((header.end_lsn(9), again.end_lsn(9)), (14, 782));
     }
 

@@ -11,6 +11,7 @@ mod asked;
 mod base;
 mod copying;
 mod extents;
+mod failing;
 mod file;
 pub(crate) mod files;
 mod frame;
@@ -83,6 +84,8 @@ pub struct JournalCounters {
     pub bytes: AtomicU64,
     /// Bytes of journal files that were read for readers, with what lay between their batches.
     pub read_bytes: AtomicU64,
+    /// Reads of journal files that failed.
+    pub failed_reads: AtomicU64,
     /// Closed journal files that were written anew without what nobody needs any more.
     pub rewrites: AtomicU64,
     /// Bytes that this wrote.

@@ -185,7 +185,8 @@ impl OfflineShard {
                 shard: Arc::clone(&closed),
                 bounds: watch::Sender::new(entry.bounds),
                 index: RwLock::new(index),
-                damaged: entry.damaged,
+                // What is left of a damaged log is read: every batch is checked by itself.
+                damaged: None,
             };
             logs.insert(id, (Arc::new(log), found));
         }
@@ -254,6 +255,13 @@ impl OfflineShard {
         };
         let read = reader::read(&self.files, log, range).await?;
         Ok(read.into_iter().filter_map(Passed::read).collect())
+    }
+
+    /// Where the batches go on behind one from `offset` on that can't be read: the first offset of
+    /// the first whole one. `None` when there is none.
+    pub async fn behind(&self, id: LogId, offset: i64) -> Option<i64> {
+        let (log, _) = self.logs.get(&id)?;
+        reader::behind(&self.files, log, offset).await
     }
 
     /// What is not as it should be: damaged logs and files; `deep`, every byte of every file and

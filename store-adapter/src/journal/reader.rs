@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, oneshot};
 
 use super::extents::{Extent, FileIndex, Place, SPAN_MAX, from_offset};
+use super::failing::read_error;
 use super::file::FileId;
 use super::files::{Files, path};
 use super::opened::Opened;
@@ -16,7 +17,6 @@ use super::queue::{Reply, answer};
 use super::shard::Log;
 use super::walk::{Taken, Walk};
 use crate::store::{Bounds, Passed, Piece, StoreError, StoredBatch};
-use crate::volume::VolumeError;
 
 /// Jobs that may wait for one reader; more wait where they are asked.
 pub(crate) const JOBS_MAX: usize = 256;
@@ -189,7 +189,7 @@ async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), St
     };
     let before = (taken.next, taken.batches.len());
     let opened = opened(files, file).await?;
-    let bytes = read_at(files, &opened, position, len).await?;
+    let bytes = read_at(files, (file, &opened), position, len).await?;
     Walk::new(log.id, file.seed(), position, &bytes).take(taken);
     opened.mark(taken.found.drain(..));
     let (before, count) = before;
@@ -222,7 +222,10 @@ pub(crate) async fn index_of(
     for _ in 0..RETRIES_MAX {
         let (version, _) = files.version(file);
         let index = files.index(file).await;
-        let index = index.map_err(|error| read_error(&error))?;
+        let index = match index {
+            Ok(index) => index,
+            Err(error) => return Err(read_error(files, file, &error).await),
+        };
         if files.version(file).0 == version {
             return Ok((version, index));
         }
@@ -299,13 +302,15 @@ fn stretch(extents: &[Extent], taken: &Taken, pays: impl Fn(&[Extent]) -> bool) 
 }
 
 async fn opened(files: &Files, file: FileId) -> Result<Arc<Opened>, StoreError> {
-    let opened = files.opened(file).await;
-    opened.map_err(|error| read_error(&error))
+    match files.opened(file).await {
+        Ok(opened) => Ok(opened),
+        Err(error) => Err(read_error(files, file, &error).await),
+    }
 }
 
 async fn read_at(
     files: &Files,
-    opened: &Opened,
+    (file, opened): (FileId, &Opened),
     position: u64,
     len: usize,
 ) -> Result<Bytes, StoreError> {
@@ -314,7 +319,10 @@ async fn read_at(
         .counters()
         .read_bytes
         .fetch_add(len as u64, Ordering::Relaxed);
-    read.await.map_err(|error| read_error(&error))
+    match read.await {
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(read_error(files, file, &error).await),
+    }
 }
 
 async fn find(
@@ -349,7 +357,7 @@ async fn find(
         };
         let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
         let opened = opened(files, file).await?;
-        let bytes = read_at(files, &opened, extent.position, len).await?;
+        let bytes = read_at(files, (file, &opened), extent.position, len).await?;
         let mut taken = Taken {
             batches: Vec::new(),
             bytes: 0,
@@ -388,9 +396,30 @@ async fn find(
     Ok(None)
 }
 
-/// A failed read of a file. It may go better the next time.
-fn read_error(error: &VolumeError) -> StoreError {
-    StoreError::Unavailable(error.to_string())
+/// The first offset of the first whole batch of a closed log that begins behind `offset`.
+pub(crate) async fn behind(files: &Files, log: &Log, offset: i64) -> Option<i64> {
+    let segments = log.index.read().sealed.clone();
+    for segment in segments.iter().filter(|segment| segment.last > offset) {
+        let Ok((_, index)) = index_of(files, segment.file).await else {
+            continue;
+        };
+        let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
+        for extent in extents.iter().filter(|extent| extent.last > offset) {
+            let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
+            let read = async {
+                let opened = opened(files, segment.file).await?;
+                read_at(files, (segment.file, &opened), extent.position, len).await
+            };
+            let Ok(bytes) = read.await else {
+                continue;
+            };
+            let walk = Walk::new(log.id, segment.file.seed(), extent.position, &bytes);
+            if let Some(found) = walk.behind(offset) {
+                return Some(found);
+            }
+        }
+    }
+    None
 }
 
 pub(crate) fn missing(log: &Log, offset: i64) -> StoreError {

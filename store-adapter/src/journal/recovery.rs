@@ -16,7 +16,7 @@ use super::read::Read;
 use super::round::checkpoint;
 use super::sources::{newer, open_sources, read_source};
 use super::table::{Replay, Table};
-use super::{base, newest, owned_error, volume_error};
+use super::{FlushPolicy, base, newest, owned_error, volume_error};
 use crate::fault::{Fault, planted};
 use crate::ids::{BrokerId, LogId, OwnerEpoch, ShardId};
 use crate::store::{ShardInfo, StoreError};
@@ -44,6 +44,8 @@ pub(crate) struct Request<'a> {
     pub(crate) owner: OwnerEpoch,
     /// Data lengths of files of this process whose sync failed.
     pub(crate) known: &'a BTreeMap<FileId, u64>,
+    /// When commits to the own file will be acknowledged.
+    pub(crate) flush: FlushPolicy,
 }
 
 /// The file that is being written.
@@ -238,7 +240,7 @@ async fn recover(
     write_seals(&claim, request.shard, &reads, own.epoch, &seals).await?;
     let mut table = replay.finish();
     let refs = index_logs(request.shard, &mut table, &reads, &mut indexes);
-    let current = begin_own(volume, own, file, &table, &reads).await?;
+    let current = begin_own(request, own, file, &table, &reads).await?;
     claim.check().await.map_err(|error| owned_error(&error))?;
     let info = report(request, &table, &reads);
     let untold = |read: &&Read| read.id.epoch == own.epoch && !read.closed.footer;
@@ -414,7 +416,7 @@ pub(crate) fn index_logs(
 
 /// Writes header and checkpoint of the own file and makes it findable.
 async fn begin_own(
-    volume: &Arc<dyn Volume>,
+    request: &Request<'_>,
     own: FileId,
     file: &Arc<dyn VolumeFile>,
     table: &Table,
@@ -427,8 +429,9 @@ async fn begin_own(
         first_lsn: ends.max().unwrap_or(0),
         previous_len: before.map_or(0, |read| read.data_end),
         rewritten: None,
+        unsynced: request.flush == FlushPolicy::Os,
     };
-    let begun = begin_file(volume, file, header, table).await;
+    let begun = begin_file(request.files.volume(), file, header, table).await;
     begun.map_err(|error| volume_error(&error))
 }
 

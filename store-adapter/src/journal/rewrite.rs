@@ -347,6 +347,7 @@ impl Rewriter {
         };
         let header = FileHeader {
             rewritten: Some(before),
+            unsynced: false,
             ..header
         };
         let mut out = Output::new(header);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::FlushPolicy;
 use super::extents::FileIndex;
 use super::file::{FileHeader, FileId};
 use super::files::{Closed, journal_dir, path};
@@ -31,7 +32,13 @@ impl Writer {
             first_lsn: self.current.first_lsn.saturating_add(self.current.position),
             previous_len: self.current.position,
             rewritten: None,
+            unsynced: self.parts.config.flush == FlushPolicy::Os,
         };
+        if header.unsynced {
+            // The new file says how long this one is, and what logs have in it: all of that must
+            // outlive a power cut that leaves the new file.
+            self.current.file.sync_data().await?;
+        }
         let file = match volume.create_new(&path(id)).await {
             // Left by an attempt whose outcome was lost: it has no header.
             Err(VolumeError::AlreadyExists { .. }) => {

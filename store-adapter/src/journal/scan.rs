@@ -3,7 +3,9 @@
 //! A file whose data length is known (a seal, the next file of the epoch) holds nothing but whole
 //! rounds: whatever is not right there is damage. At the end of a file whose length is not known,
 //! frames that are not right are a torn tail, unless a commit frame of a *later* round lies behind
-//! them: rounds are synced one after the other, so then everything before it was once durable.
+//! them: rounds are synced one after the other, so then everything before it was once durable. In a
+//! file of which that is not so (`flush.policy=os`) it holds of the checkpoints that begin it:
+//! a round behind them that is not right begins what a power cut has taken back.
 //! In a damaged round every frame that can be found is still read; what a log lost shows as a hole.
 
 use bytes::Bytes;
@@ -16,6 +18,8 @@ use super::payload::Round;
 use crate::ids::LogId;
 use crate::volume::{VolumeError, VolumeFile};
 
+/// How often a file says the catalogue where it begins. Those of earlier versions say it once.
+pub(crate) const CHECKPOINTS: usize = 2;
 /// Bytes read at once.
 const WINDOW: usize = 1 << 20;
 /// Bytes of the commit frame of a catalogue.
@@ -80,8 +84,21 @@ pub(crate) struct End {
     pub(crate) last_round: u64,
     /// Bytes of a torn tail.
     pub(crate) torn_bytes: u64,
+    /// Whether whole rounds are in it: what was acknowledged without a sync is lost.
+    pub(crate) lost: bool,
     /// The commit frame of the last round, unless that is lost.
     pub(crate) anchor: Option<Anchor>,
+}
+
+impl End {
+    /// Says what is lost of the file at `path`.
+    pub(crate) fn tell(&self, path: &str) {
+        if self.lost {
+            let (at, bytes) = (self.data_end, self.torn_bytes);
+            let what = "acknowledged rounds are lost, which flush.policy=os did not sync";
+            tracing::error!(path, at, bytes, "{what}");
+        }
+    }
 }
 
 /// One step of reading.
@@ -104,6 +121,10 @@ pub(crate) struct Scanner<'a> {
     exact: bool,
     /// Whether batches are kept: they are slices of what was read at once.
     keeps: bool,
+    /// Whether rounds behind the checkpoints were not durable one before the other.
+    unsynced: bool,
+    /// Rounds that were read.
+    rounds: usize,
     position: u64,
     last_round: u64,
     anchor: Option<Anchor>,
@@ -131,8 +152,15 @@ impl<'a> Scanner<'a> {
             position: anchor.end,
             last_round: anchor.end,
             anchor: Some(anchor),
+            rounds: CHECKPOINTS,
             ..self
         }
+    }
+
+    /// The same, where nobody waited for a round to be durable before the next was written, but for
+    /// the checkpoints with which the file begins.
+    pub(crate) fn unsynced(self, unsynced: bool) -> Self {
+        Self { unsynced, ..self }
     }
 
     fn from(file: &'a dyn VolumeFile, seed: Seed, position: u64, limit: u64, exact: bool) -> Self {
@@ -142,6 +170,8 @@ impl<'a> Scanner<'a> {
             limit,
             exact,
             keeps: false,
+            unsynced: false,
+            rounds: 0,
             position,
             last_round: position,
             anchor: None,
@@ -175,6 +205,7 @@ impl<'a> Scanner<'a> {
                     round.ends = Some(ends);
                     self.position = at + frame.len();
                     self.last_round = start;
+                    self.rounds += 1;
                     self.anchor = Some(Anchor {
                         position: at,
                         end: self.position,
@@ -191,9 +222,12 @@ impl<'a> Scanner<'a> {
             }
         }
         let ended = round.frames.is_empty() && (at >= self.limit || self.is_footer(at).await?);
-        if ended || !(self.exact || self.later_round(at).await?) {
-            return Ok(Step::End(self.end(ended)));
+        let in_order = !self.unsynced || self.rounds < CHECKPOINTS;
+        let later = !ended && (self.exact || self.later_round(at).await?);
+        if !later || !(self.exact || in_order) {
+            return Ok(Step::End(self.end(ended, later)));
         }
+        self.rounds += 1;
         round.damaged_at = Some(at);
         self.salvage(at, &mut round).await?;
         if round.has_catalogue() && self.position == at + CATALOGUE_END {
@@ -204,8 +238,9 @@ impl<'a> Scanner<'a> {
         Ok(Step::Round(round))
     }
 
-    fn end(&self, in_order: bool) -> End {
+    fn end(&self, in_order: bool, lost: bool) -> End {
         End {
+            lost,
             data_end: self.position,
             last_round: self.last_round,
             anchor: self.anchor.filter(|anchor| anchor.end == self.position),

@@ -15,14 +15,11 @@ use super::files::{Closed, kept_index, path, read_footer};
 use super::index::{Anchor, Hint, IndexStore};
 use super::payload::CatalogueEntry;
 use super::read::Read;
-use super::scan::{FoundRound, Scanner, Step};
+use super::scan::{CHECKPOINTS, FoundRound, Scanner, Step};
 use super::table::Replay;
 use super::volume_error;
 use crate::store::StoreError;
 use crate::volume::{Volume, VolumeError, VolumeFile};
-
-/// How often a file says the catalogue where it begins. Those of earlier versions say it once.
-const CHECKPOINTS: usize = 2;
 
 /// One file of the journal.
 #[derive(Debug)]
@@ -129,6 +126,7 @@ async fn mended_header(
         first_lsn: births.chain(ends).max().unwrap_or(0),
         previous_len: 0,
         rewritten: None,
+        unsynced: false,
     }))
 }
 
@@ -223,7 +221,8 @@ impl Source {
     /// A scanner of `file`, which is this one, from the first frame.
     fn scanner<'a>(&self, file: &'a dyn VolumeFile) -> Scanner<'a> {
         let (limit, exact) = self.limit();
-        Scanner::new(file, self.id.seed(), limit, exact)
+        let unsynced = self.header.is_some_and(|header| header.unsynced);
+        Scanner::new(file, self.id.seed(), limit, exact).unsynced(unsynced)
     }
 
     /// Its length, if that is known without reading on. The seal comes first: the header of a next
@@ -451,6 +450,7 @@ async fn scan_source(
                 }
             }
             Step::End(end) => {
+                end.tell(&path);
                 read.data_end = end.data_end;
                 read.closed.len = end.data_end;
                 read.torn_bytes = end.torn_bytes;

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use super::asked::Rewrites;
+use super::failing::Failing;
 use super::file::FileId;
 use super::files::{Files, shard_dir};
 use super::index::IndexStore;
@@ -70,7 +71,9 @@ impl JournalStore {
         config: JournalConfig,
     ) -> Self {
         let counters = Arc::clone(&config.counters);
-        let files = Arc::new(Files::new(Arc::clone(&volume), index, counters));
+        let mut files = Files::new(Arc::clone(&volume), index, counters);
+        files.failing = Some(Failing::new(Arc::clone(&env.clock)));
+        let files = Arc::new(files);
         let readers = (0..READERS).map(|n| {
             let (jobs, queue) = mpsc::channel(reader::JOBS_MAX);
             let task = Box::pin(reader::run(Arc::clone(&files), queue));
@@ -284,6 +287,7 @@ async fn run_shard(
         shard: shard.id,
         owner,
         known: &known,
+        flush: parts.config.flush,
     };
     match recovery::open(&request).await {
         Ok(mut state) => {

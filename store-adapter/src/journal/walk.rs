@@ -166,6 +166,17 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The first offset of the first whole batch that begins behind `offset`. The checksums tell a
+    /// frame from what only looks like one.
+    pub(crate) fn behind(&self, offset: i64) -> Option<i64> {
+        let begins = |at: usize| {
+            let (frame, _) = Frame::decode(self.bytes.get(at..)?)?;
+            let behind = frame.log == self.log && frame.base > offset;
+            (behind && self.holds(at, frame.base)).then_some(frame.base)
+        };
+        (0..self.bytes.len()).find_map(begins)
+    }
+
     /// Marks the frame at `at`, which was found right.
     fn mark(&self, at: usize, now: Duration) -> Option<(u64, Mark)> {
         let (frame, _) = Frame::decode(self.bytes.get(at..)?)?;

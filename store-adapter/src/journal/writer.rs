@@ -92,6 +92,9 @@ impl Writer {
             *log.index.write() = indexes.remove(id).unwrap_or_default();
             logs.insert(*id, log);
         }
+        if let Some(failing) = &parts.files.failing {
+            failing.claimed(shard.id, Arc::clone(&opened.claim));
+        }
         parts.registry.remove_shard(shard.id);
         parts.registry.insert(logs.values().cloned());
         Self {

@@ -24,3 +24,5 @@ mod space;
 mod support;
 mod through;
 mod torn;
+mod unreadable;
+mod unsynced;
