@@ -207,16 +207,15 @@ impl Partition {
             .0
             .lock()
             .filter(|(start, _)| *start == held.start);
-        let first_time = match known {
-            Some((_, time)) => time,
-            None => {
-                let pieces = store.pieces(self.id, held.start, FIRST_BYTES).await?;
-                let Some(first) = pieces.first() else {
-                    return Ok(true);
-                };
-                *self.oldest.0.lock() = Some((held.start, first.max_timestamp));
-                first.max_timestamp
-            }
+        let first_time = if let Some((_, time)) = known {
+            time
+        } else {
+            let pieces = store.pieces(self.id, held.start, FIRST_BYTES).await?;
+            let Some(first) = pieces.first() else {
+                return Ok(true);
+            };
+            *self.oldest.0.lock() = Some((held.start, first.max_timestamp));
+            first.max_timestamp
         };
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let held = Held { bytes, ..held };

@@ -187,7 +187,9 @@ fn parts_of_many_pieces_never_hide_that_it_is_time() {
         let settled = usize::try_from(settled).unwrap();
         let clean = usize::try_from(clean).unwrap();
         let mut planner = Planner::new(rules, look);
-        log[clean..].iter().for_each(|piece| planner.push(piece));
+        for piece in &log[clean..] {
+            planner.push(piece);
+        }
         let bytes = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes).sum::<u64>();
         let is_due = planner.finish(bytes(&log[..clean])).is_some();
         // Closed files hold several pieces each; in the one that is being written, each is known.
@@ -206,7 +208,9 @@ fn parts_of_many_pieces_never_hide_that_it_is_time() {
         if let Some(first) = log.get(clean) {
             planner.begins(first.max_timestamp);
         }
-        parts.iter().for_each(|part| planner.push_part(part));
+        for part in &parts {
+            planner.push_part(part);
+        }
         let clean = parts.iter().filter(|part| part.last < look.clean_upto);
         let may_be = planner.finish(clean.map(|part| part.bytes).sum()).is_some();
         assert!(may_be || !is_due, "case {case}");
