@@ -82,6 +82,12 @@ FENCEPOST_WIRE_TXN_VERSION=1 wire txn_apis:: transactions::
 say "what depends on the store, with layout=kv"
 FENCEPOST_WIRE_STORE='sled:?layout=kv' wire compaction:: retention:: trimming:: idempotence:: kill::
 
+say "what depends on the store, by the rules of the worst one; what outlives the process left out"
+# The list of aborts is of what a read shows, and those of strict: lag.
+FENCEPOST_WIRE_STORE=strict: wire compaction:: retention:: trimming:: idempotence:: order:: \
+    records:: pipeline:: transactions:: --skip kill --skip restart --skip transactions::crashes \
+    --skip the_newest_record_of_every_key --skip r03_r04
+
 if [[ $mode == all ]]; then
     say "the tables of malformed input and the vectors of groups, on Apache Kafka"
     FENCEPOST_WIRE_TARGET=kafka wire --test-threads 4 \

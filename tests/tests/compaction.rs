@@ -676,8 +676,8 @@ impl History {
         led
     }
 
-    /// What a log tells that was compacted and lost its snapshot: of every producer whose last batch
-    /// was not trimmed the sequence and how its transaction stands, and the bounds.
+    /// What a log tells that was compacted and lost its snapshot: of every producer whose last
+    /// batch was not trimmed the sequence and how its transaction stands, and the bounds.
     async fn check_log_alone(&mut self, led: &Arc<Partition>) {
         let (entries, high_watermark, last_stable) = known(led);
         assert_eq!((high_watermark, last_stable), (self.known.1, self.known.2));

@@ -25,7 +25,7 @@ use futures_util::future::join_all;
 use store_adapter::store::{Piece, Rewrite, Rewritten};
 
 use super::retention::MOST_BYTES;
-use super::{Partition, RetentionRules, Status, TrimError, Visible};
+use super::{Partition, RetentionRules, Status, TrimError, Visible, caught_up};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -297,11 +297,8 @@ impl Partition {
             if self.state.lock().status != Status::Open {
                 return Err(TrimError::NotLeader);
             }
-            let batches = self
-                .deps
-                .store
-                .read(self.id, next, READ_BYTES, upto)
-                .await?;
+            let store = &*self.deps.store;
+            let batches = caught_up::read(store, self.id, next, READ_BYTES, upto).await?;
             let Some(last) = batches.last() else { break };
             next = last.last_offset.saturating_add(1);
             room = batches.iter().all(|batch| scan.take(batch));
