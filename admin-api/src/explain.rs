@@ -234,6 +234,7 @@ impl Known {
         };
         let remedies = holder.as_ref().map_or_else(Vec::new, |holder| {
             let id = holder.transactional_id.as_deref();
+            let holds = views.holds();
             let held = holds.iter().find(|hold| hold.holds(id));
             let place = (look.topic.as_str(), look.partition);
             remedies(

@@ -43,6 +43,7 @@ fn write(dir: &Path) {
         first_lsn: 1 + seq * 100,
         previous_len: if seq == 0 { 0 } else { FILE_HEADER_LEN as u64 },
         rewritten: None,
+        unsynced: false,
     };
     let at = FILE_HEADER_LEN as u64;
     block_on(async {
