@@ -119,11 +119,8 @@ async fn a_stopped_store_is_checked_dumped_and_exported_and_not_changed() {
     assert_eq!(tree(&data_dir), before);
 }
 
-#[tokio::test]
-async fn damage_is_found_with_its_path_and_the_rest_is_shown() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut gateway, data_dir) = filled(dir.path()).await;
-    gateway.stop().unwrap();
+/// Flips a bit in the batch of the offsets 2 and 3 of `orders`; the file.
+fn damage(data_dir: &Path) -> PathBuf {
     let journal = data_dir.join("__store/shard-0/journal");
     let files = std::fs::read_dir(&journal).unwrap();
     let file = files.map(|entry| entry.unwrap().path()).find(|path| {
@@ -135,15 +132,59 @@ async fn damage_is_found_with_its_path_and_the_rest_is_shown() {
     let at = bytes.windows(5).position(|window| window == b"three");
     bytes[at.unwrap()] ^= 1;
     std::fs::write(&file, &bytes).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn damage_is_found_with_its_path_and_the_rest_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut gateway, data_dir) = filled(dir.path()).await;
+    gateway.stop().unwrap();
+    let file = damage(&data_dir);
     let found = store(&data_dir, &["check", "--deep"]);
     assert_eq!(found.status.code(), Some(1));
     let said = text(&found.stderr);
     let name = file.file_name().unwrap().to_str().unwrap();
     assert!(said.contains(name), "{said}");
     assert_eq!(lines(&store(&data_dir, &["export", "other"])).len(), 1);
-    let refused = store(&data_dir, &["export", "orders"]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused.stderr).contains("orders-0"));
+    assert_hole(&data_dir, "orders-0");
+    let part = ["export", "orders", "--upto", "2"];
+    assert_eq!(lines(&store(&data_dir, &part)).len(), 2);
+    // A damaged log may lack its end.
+    let shown = store(&data_dir, &["export", "orders", "--from", "4"]);
+    assert_eq!(shown.status.code(), Some(1));
+    assert_eq!(text(&shown.stdout).lines().count(), 1);
+}
+
+/// Of `orders` the batch of the offsets 2 and 3 can't be read: all others are shown.
+fn assert_hole(data_dir: &Path, name: &str) {
+    for (arguments, field, expected) in [
+        (&["export", "orders"][..], "offset", &[0_i64, 1, 4][..]),
+        (&["dump", "orders"], "baseOffset", &[0, 4]),
+    ] {
+        let shown = store(data_dir, arguments);
+        assert_eq!(shown.status.code(), Some(1));
+        let said = text(&shown.stderr);
+        assert!(said.contains(name), "{said}");
+        assert!(said.contains("offsets 2 to 3"), "{said}");
+        let printed = text(&shown.stdout);
+        let lines = printed.lines();
+        let lines = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let offsets: Vec<_> = lines.filter_map(|line| line[field].as_i64()).collect();
+        assert_eq!(offsets, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_log_that_is_offline_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut gateway, data_dir) = filled(dir.path()).await;
+    gateway.process().kill().unwrap();
+    damage(&data_dir);
+    assert_hole(&data_dir, "orders-0");
+    let part = ["export", "orders", "--upto", "2"];
+    assert_eq!(lines(&store(&data_dir, &part)).len(), 2);
+    assert_eq!(lines(&store(&data_dir, &["export", "other"])).len(), 1);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use store_adapter::offline::{Layout, OfflineLog, StoredShard};
 
 use super::super::output::Failure;
+use super::holes::Holes;
 use super::{Opened, Part, json, named, print};
 
 /// Largest snapshot that is read, bytes.
@@ -24,6 +25,7 @@ pub(super) struct Dump {
 
 impl Dump {
     /// One JSON object a line: shards with their files, then logs, each followed by its batches.
+    /// What can't be read of a topic is named at the end, which is then a failure.
     pub(super) async fn run(self, opened: &Opened) -> Result<String, Failure> {
         let Some(topic) = &self.topic else {
             for (path, why) in &opened.refused {
@@ -39,14 +41,13 @@ impl Dump {
             }
             return Ok(String::new());
         };
+        let mut holes = Holes::default();
         for (shard, found) in opened.topic(topic, &self.part)? {
             print(&log(opened, shard, found).await)?;
             let range = self.part.of(found);
             let mut next = range.start;
             while next < range.end {
-                let batches = shard.batches(found.id, next).await;
-                let batches = batches
-                    .map_err(|error| Failure::Refused(format!("{}: {error}", named(found))))?;
+                let batches = holes.batches((shard, found), next, range.end).await;
                 let Some(last) = batches.last() else { break };
                 next = last.last_offset.saturating_add(1);
                 for stored in batches.iter().filter(|batch| batch.base_offset < range.end) {
@@ -55,8 +56,9 @@ impl Dump {
                     }
                 }
             }
+            holes.look_behind(found, range.end);
         }
-        opened.whole()?;
+        holes.refuse(opened)?;
         Ok(String::new())
     }
 }

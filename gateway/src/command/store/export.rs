@@ -4,7 +4,8 @@ use clap::Args;
 use store_adapter::batch::BatchHeader;
 
 use super::super::output::Failure;
-use super::{Opened, Part, failed, json, named, print};
+use super::holes::Holes;
+use super::{Opened, Part, failed, json, print};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Export {
@@ -16,15 +17,15 @@ pub(super) struct Export {
 
 impl Export {
     /// Prints the records of one partition after the other, in order of offsets. Of transactions
-    /// too, whether committed or not: which is which, `dump` says.
+    /// too, whether committed or not: which is which, `dump` says. What can't be read is left out
+    /// and named at the end, which is then a failure.
     pub(super) async fn run(self, opened: &Opened) -> Result<String, Failure> {
+        let mut holes = Holes::default();
         for (shard, log) in opened.topic(&self.topic, &self.part)? {
             let range = self.part.of(log);
             let mut next = range.start;
             while next < range.end {
-                let batches = shard.batches(log.id, next).await;
-                let batches = batches
-                    .map_err(|error| Failure::Refused(format!("{}: {error}", named(log))))?;
+                let batches = holes.batches((shard, log), next, range.end).await;
                 let Some(last) = batches.last() else { break };
                 next = last.last_offset.saturating_add(1);
                 for stored in &batches {
@@ -32,10 +33,13 @@ impl Export {
                     if header.is_control() {
                         continue;
                     }
-                    let records = json::records(stored).map_err(|error| {
-                        let offset = stored.base_offset;
-                        Failure::Refused(format!("{}, offset {offset}: {error}", named(log)))
-                    })?;
+                    let records = match json::records(stored) {
+                        Ok(records) => records,
+                        Err(error) => {
+                            holes.note(log, (stored.base_offset, stored.last_offset), &error);
+                            continue;
+                        }
+                    };
                     for mut record in records {
                         if !record["offset"]
                             .as_i64()
@@ -51,8 +55,9 @@ impl Export {
                     }
                 }
             }
+            holes.look_behind(log, range.end);
         }
-        opened.whole()?;
+        holes.refuse(opened)?;
         Ok(String::new())
     }
 }

@@ -4,6 +4,7 @@ mod beside;
 mod check;
 mod dump;
 mod export;
+mod holes;
 mod json;
 mod scratch;
 
@@ -55,9 +56,11 @@ pub(crate) struct Store {
 enum Verb {
     /// Say what is damaged: exit code 1 if anything is
     Check(Check),
-    /// Print files, logs, segments, snapshots, and the batches and records of a topic, as JSON
+    /// Print files, logs, segments, snapshots, and the batches and records of a topic, as JSON:
+    /// exit code 1 if some can't be read, which are named
     Dump(Dump),
-    /// Print the records of a topic, one JSON object a line
+    /// Print the records of a topic, one JSON object a line: exit code 1 if some can't be read,
+    /// which are named
     Export(Export),
 }
 
