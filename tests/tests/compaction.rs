@@ -479,6 +479,7 @@ async fn together(handle: &tokio::runtime::Handle) {
 
 fn deps(env: &Env, store: Arc<dyn LogStore>, snapshots: Arc<Kept>) -> PartitionDeps {
     PartitionDeps {
+        snapshot_pace: Arc::default(),
         lane: Lane::start(env, "lane").0,
         env: env.clone(),
         store,
