@@ -92,6 +92,11 @@ if [[ $mode == all ]]; then
     say "the tables of malformed input and the vectors of groups, on Apache Kafka"
     FENCEPOST_WIRE_TARGET=kafka wire --test-threads 4 \
         frames:: bodies:: records:: errors:: groups:: offsets::
+    for version in 1 2; do
+        say "the vectors of transactions on Apache Kafka, transaction.version $version"
+        FENCEPOST_WIRE_TARGET=kafka FENCEPOST_WIRE_TXN_VERSION=$version wire --test-threads 4 \
+            txn_apis:: transactions::
+    done
 fi
 
 say "the simulation and its planted faults"

@@ -7,7 +7,7 @@ use store_adapter::offline::{Layout, OfflineLog, StoredShard};
 
 use super::super::output::Failure;
 use super::holes::Holes;
-use super::{Opened, Part, json, named, print};
+use super::{Opened, Part, json, print};
 
 /// Largest snapshot that is read, bytes.
 const SNAPSHOT_MAX: u64 = 1 << 30;
