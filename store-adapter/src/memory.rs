@@ -294,7 +294,6 @@ impl MemoryStore {
         if log.epoch != Some(rewrite.epoch) {
             return Err(StoreError::Fenced);
         }
-        let end = log.bounds.borrow().end;
         let bytes_before = log.bytes_below(rewrite.upto);
         let mut gone = None;
         for mut batch in std::mem::take(&mut log.batches) {
@@ -320,7 +319,7 @@ impl MemoryStore {
         }
         log.batches.extend(gone);
         Ok(Rewritten {
-            upto: rewrite.upto.min(end),
+            upto: rewrite.upto.min(log.bounds.borrow().end),
             bytes_before,
             bytes_after: log.bytes_below(rewrite.upto),
         })
@@ -469,10 +468,8 @@ impl LogStore for MemoryStore {
     fn size(&self, id: LogId) -> Option<Size> {
         let shared = self.shared.lock();
         let log = self.log(&shared, id).ok()?;
-        Some(Size {
-            bytes: log.bytes_below(i64::MAX),
-            from: log.bounds.borrow().start,
-        })
+        let (bytes, from) = (log.bytes_below(i64::MAX), log.bounds.borrow().start);
+        Some(Size { bytes, from })
     }
 
     fn settled(&self, id: LogId) -> Option<i64> {

@@ -417,8 +417,8 @@ pub trait LogStore: Send + Sync + Debug + 'static {
 
     /// Batches of many logs, each from an offset on, in one pass through what holds them: for who
     /// needs all of it. Of a log they come in order and without a hole; where they end before the
-    /// log does, or there are none, [`LogStore::read`] goes on, or says why not. `None` where asking
-    /// log by log costs no more.
+    /// log does, or there are none, [`LogStore::read`] goes on, or says why not. `None` where
+    /// asking log by log costs no more.
     fn read_through(&self, logs: &[(LogId, i64)]) -> Option<mpsc::Receiver<LogBatches>> {
         let _ = logs;
         None

@@ -18,8 +18,8 @@ use crate::partition::{AppendError, Lane, Partition, Reopening};
 use crate::topic_config::{self, Applied};
 
 /// What comes of stored configs that do not apply.
-pub(super) const KEPT: &str = "a stored config of the topic is not in force: none of its records is deleted or compacted \
-     until it is altered";
+pub(super) const KEPT: &str = "a stored config of the topic is not in force: none of its records \
+                               is deleted or compacted until it is altered";
 
 /// Partitions that are opened at a time.
 const OPENING_MAX: usize = 1024;

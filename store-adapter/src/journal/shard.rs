@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::asked::Rewrites;
 use super::extents::LogIndex;
+use super::files::shard_dir;
 use super::queue::Queue;
 use crate::ids::{LogId, ShardId};
 use crate::registry::Registered;
@@ -24,6 +25,20 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
+    /// Stands for a shard while it is opened: refuses everything, for now.
+    pub(crate) fn being_opened(id: ShardId) -> Arc<Self> {
+        let queue = Queue::new(0);
+        queue.close(&StoreError::Offline(format!(
+            "{}: the shard is being opened",
+            shard_dir(id)
+        )));
+        Arc::new(Self {
+            id,
+            queue,
+            rewrites: Rewrites::default(),
+        })
+    }
+
     /// Why the shard serves nothing, if it does not.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         self.queue.closed().map_or(Ok(()), Err)

@@ -18,7 +18,7 @@ use super::queue::{Command, Queue, Reply};
 use super::reader::{self, Range};
 use super::recovery::{self, Request};
 use super::shard::{Log, Registry, Shard};
-use super::through::{self, Plan};
+use super::through;
 use super::writer::{Parts, Writer};
 use super::{JournalConfig, keeper};
 use crate::ids::{LeaderEpoch, LogId, OwnerEpoch, ShardId};
@@ -165,7 +165,7 @@ impl JournalStore {
         let ready = self.files.local().open().await;
         ready.map_err(|error| StoreError::Offline(error.to_string()))?;
         // Until the logs are known again, nobody may take them for gone.
-        let before = self.shards.write().insert(id, being_opened(id));
+        let before = self.shards.write().insert(id, Shard::being_opened(id));
         if let Some(task) = tasks.remove(&id) {
             self.end(id, before, task).await;
         }
@@ -254,20 +254,6 @@ impl JournalStore {
 
 fn not_open(shard: ShardId) -> StoreError {
     StoreError::Offline(format!("{}: the shard is not open", shard_dir(shard)))
-}
-
-/// Stands for a shard while it is opened: refuses everything, for now.
-fn being_opened(id: ShardId) -> Arc<Shard> {
-    let queue = Queue::new(0);
-    queue.close(&StoreError::Offline(format!(
-        "{}: the shard is being opened",
-        shard_dir(id)
-    )));
-    Arc::new(Shard {
-        id,
-        queue,
-        rewrites: Rewrites::default(),
-    })
 }
 
 /// Opens a shard, says how that went, and writes it until it is closed.
@@ -419,18 +405,8 @@ impl LogStore for JournalStore {
     }
 
     fn read_through(&self, logs: &[(LogId, i64)]) -> Option<mpsc::Receiver<LogBatches>> {
-        let logs = logs.iter();
-        let known = logs.filter_map(|(id, from)| Some((self.registry.get(*id)?, *from)));
-        let served = known.filter(|(log, from)| reader::bounds_for(log, *from).is_ok());
-        let plan = Plan::new(served);
-        if plan.is_empty() {
-            return None;
-        }
-        let (batches, receiver) = mpsc::channel(through::AHEAD);
-        let task = through::run(Arc::clone(&self.files), plan, batches);
-        // Ends with what is wanted, or with who wants it.
-        drop(self.env.runtime.spawn_io("journal-through", Box::pin(task)));
-        Some(receiver)
+        let known = |(id, from): &(LogId, i64)| Some((self.registry.get(*id)?, *from));
+        through::start(&self.env, &self.files, logs.iter().filter_map(known))
     }
 
     fn pass_on(&self, id: LogId, wanted: Wanted) -> StoreFuture<'_, Vec<Passed>> {

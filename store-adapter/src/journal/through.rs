@@ -11,14 +11,16 @@ use tokio::sync::mpsc;
 use super::file::FileId;
 use super::files::Files;
 use super::frame::Kind;
+use super::reader::bounds_for;
 use super::scan::{Found, Scanner, Step};
 use super::shard::Log;
 use crate::ids::LogId;
+use crate::runtime::Env;
 use crate::store::{LogBatches, StoredBatch};
 use crate::volume::VolumeError;
 
 /// Rounds that may be read ahead of whoever takes them.
-pub(crate) const AHEAD: usize = 4;
+const AHEAD: usize = 4;
 /// Logs that want something of a file for which it is read whole.
 const LOGS_MIN: usize = 16;
 
@@ -33,7 +35,7 @@ struct Wanted {
 
 /// What is wanted, and where.
 #[derive(Debug)]
-pub(crate) struct Plan {
+struct Plan {
     logs: BTreeMap<LogId, Wanted>,
     files: BTreeSet<FileId>,
 }
@@ -41,7 +43,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// What of `logs` is durable by now, from an offset on, up to the first file of which hardly
     /// anything else is wanted.
-    pub(crate) fn new(logs: impl Iterator<Item = (Arc<Log>, i64)>) -> Self {
+    fn new(logs: impl Iterator<Item = (Arc<Log>, i64)>) -> Self {
         let logs: Vec<_> = logs.map(|(log, next)| wanted(&log, next)).collect();
         let mut wanting: BTreeMap<FileId, usize> = BTreeMap::new();
         for file in logs.iter().flat_map(|(_, _, files)| files) {
@@ -63,11 +65,6 @@ impl Plan {
             }
         }
         plan
-    }
-
-    /// Whether there is nothing to read.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty()
     }
 
     /// The batch of an append, if it is the next one of its log.
@@ -107,8 +104,26 @@ fn batch(found: &Found) -> Option<StoredBatch> {
     })
 }
 
+/// Begins to read what of `logs` is durable by now, from an offset on. `None` where a read for each
+/// log costs no more.
+pub(crate) fn start(
+    env: &Env,
+    files: &Arc<Files>,
+    logs: impl Iterator<Item = (Arc<Log>, i64)>,
+) -> Option<mpsc::Receiver<LogBatches>> {
+    let plan = Plan::new(logs.filter(|(log, from)| bounds_for(log, *from).is_ok()));
+    if plan.files.is_empty() {
+        return None;
+    }
+    let (batches, receiver) = mpsc::channel(AHEAD);
+    let task = run(Arc::clone(files), plan, batches);
+    // Ends with what is wanted, or with who wants it.
+    drop(env.runtime.spawn_io("journal-through", Box::pin(task)));
+    Some(receiver)
+}
+
 /// Sends what is wanted, in order of each log, until it is done or nobody takes it.
-pub(crate) async fn run(files: Arc<Files>, mut plan: Plan, batches: mpsc::Sender<LogBatches>) {
+async fn run(files: Arc<Files>, mut plan: Plan, batches: mpsc::Sender<LogBatches>) {
     for file in plan.files.clone() {
         match read(&files, file, &mut plan, &batches).await {
             Ok(true) => {}
