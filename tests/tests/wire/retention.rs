@@ -113,7 +113,9 @@ async fn a_topic_whose_configs_do_not_apply_any_more_keeps_its_records() {
     if on_kafka() {
         return;
     }
-    let target = Target::start(&SOON);
+    let settings = [("log.retention.ms", "604800000")];
+    let settings: Vec<_> = SOON.into_iter().chain(settings).collect();
+    let target = Target::start(&settings);
     let eight_days_ago = now_ms() - 8 * 86_400_000;
     let aged = async |topic: &str, configs: &[(&str, &str)]| {
         let small = [("segment.bytes", MEBIBYTE)];
@@ -139,12 +141,12 @@ async fn a_topic_whose_configs_do_not_apply_any_more_keeps_its_records() {
     assert!(ready.contains("\nconfigs: lags: conflict topic"), "{ready}");
     // Another topic loses its records, this one does not.
     let mut client = aged("plain", &[]).await;
-    begins_at(&mut client, "plain", 3).await;
+    begins_at(&mut client, "plain", 4).await;
     begins_at(&mut client, "lags", 0).await;
     set(&mut client, "lags", "min.compaction.lag.ms", "0").await;
     assert!(!target.admin("/readyz").contains("configs:"));
     set(&mut client, "lags", "cleanup.policy", "delete").await;
-    begins_at(&mut client, "lags", 3).await;
+    begins_at(&mut client, "lags", 4).await;
     target.log_is_clean(&["a stored config of the topic is not in force"]);
 }
 
