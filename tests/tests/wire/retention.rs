@@ -109,7 +109,7 @@ async fn without_a_policy_nothing_goes() {
 
 /// What was stored meant something, perhaps to keep everything: the broker's defaults are not it.
 #[tokio::test]
-async fn a_topic_whose_configs_do_not_apply_any_more_keeps_its_records() {
+async fn a_topic_whose_configs_do_not_apply_after_a_restart_keeps_its_records() {
     if on_kafka() {
         return;
     }

@@ -163,7 +163,7 @@ async fn t44_nothing_of_the_next_transaction_comes_before_the_markers_of_the_las
 }
 
 #[tokio::test]
-async fn a_decision_that_one_partition_holds_up_says_which_one() {
+async fn a_decision_that_one_partition_holds_up_after_a_restart_says_so() {
     if on_kafka() {
         return;
     }
