@@ -1,4 +1,5 @@
-//! Row 8: the journal alone beside what the disk can do with the same bytes per sync.
+//! What the disk can do by itself, for the rows that depend on it; and row 8: the journal alone
+//! beside what the disk can do with the same bytes per sync.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -6,7 +7,7 @@
 )]
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,12 +31,55 @@ const SHAPES: [(usize, usize); 2] = [(16 * 1024, 64), (1024, 256)];
 const PARTITIONS: u32 = 16;
 const EPOCH: LeaderEpoch = LeaderEpoch(1);
 
+/// Rows beside which the disk's own rates are told.
+const OF_THE_DISK: [u8; 6] = [3, 7, 12, 13, 14, 15];
+/// Bytes of a raw write and of a raw read at a time.
+const RAW: usize = 1 << 20;
+/// Raw writes behind one sync; row 3 has about as much in a round of its own.
+const PER_SYNC: [usize; 2] = [1, 4];
+
 /// What the journal did in a run.
 struct Outcome {
     mb_per_second: f64,
     /// Bytes that went to the disk, per byte of the batches.
     written_per_byte: f64,
     cpu_per_gb: f64,
+}
+
+/// What the disk does in the same run as rows that depend on it: once in each, before the brokers.
+pub(super) fn beside(dir: &Path, rows: &[u8], quick: bool, results: &mut Results) -> Result<()> {
+    let span = Duration::from_millis(if quick { 100 } else { 1_000 });
+    let Some(row) = OF_THE_DISK.into_iter().find(|row| rows.contains(row)) else {
+        return Ok(());
+    };
+    let unit = MB_PER_SECOND;
+    for writes in PER_SYNC {
+        let what = format!("raw file, {writes} MiB per fdatasync");
+        results.add_alone(Case { row, what, unit }, append(dir, RAW, writes, span)?);
+    }
+    let what = "raw file, read when it is not in memory".to_owned();
+    let rate = read(dir, if quick { 16 } else { 512 })?;
+    results.add_alone(Case { row, what, unit }, rate);
+    Ok(())
+}
+
+/// Reads a file of so many MiB that is not in the page cache; MB/s.
+fn read(dir: &Path, mebibytes: usize) -> Result<f64> {
+    let mut file: File = tempfile::tempfile_in(dir)?;
+    let mut bytes = vec![0; RAW];
+    fastrand::Rng::with_seed(1).fill(&mut bytes);
+    for _ in 0..mebibytes {
+        file.write_all(&bytes)?;
+    }
+    file.sync_all()?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    file.seek(SeekFrom::Start(0))?;
+    let begin = wallclock::now();
+    for _ in 0..mebibytes {
+        file.read_exact(&mut bytes)?;
+    }
+    let passed = wallclock::now().duration_since(begin).as_secs_f64();
+    Ok(mebibytes as f64 * RAW as f64 / 1e6 / passed)
 }
 
 /// Raw and journal take turns, a few seconds per shape and run.

@@ -128,6 +128,7 @@ fn benchmark(args: &Args) -> Result<String> {
         nullserver::ceilings(args.quick, &mut results)?;
     }
     for run in 0..runs {
+        disk::beside(&dir, &args.rows, args.quick, &mut results)?;
         for &subject in &args.subjects {
             progress(&format!("run {} of {runs}: {}", run + 1, subject.label()));
             session(args, subject, &dir, &mut results)?;
