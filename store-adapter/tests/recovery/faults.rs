@@ -70,14 +70,20 @@ fn empty() -> Arc<MemoryIndex> {
     Arc::default()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failed_sync_is_uncertain_and_the_journal_goes_on_in_a_new_file() {
+/// An open store with a log, on a mount of a volume whose steps can be made to fail.
+async fn faulty() -> (MemoryVolume, Arc<Faults>, JournalStore) {
     let volume = MemoryVolume::new();
     let faults = Arc::new(Faults::default());
     let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
     let store = store_on(&mount, &empty());
     open(&store, 1).await.unwrap();
     add(&store, 0).await;
+    (volume, faults, store)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_sync_is_uncertain_and_the_journal_goes_on_in_a_new_file() {
+    let (volume, faults, store) = faulty().await;
     submit(&store, 0, 0, 1).await.unwrap();
     let steps = [
         (StepOp::SyncData, StepOutcome::Fail(StepFault::Io)),
@@ -119,12 +125,7 @@ async fn a_failed_sync_is_uncertain_and_the_journal_goes_on_in_a_new_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_queued_behind_a_failed_round_fail_too() {
-    let volume = MemoryVolume::new();
-    let faults = Arc::new(Faults::default());
-    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
-    let store = store_on(&mount, &empty());
-    open(&store, 1).await.unwrap();
-    add(&store, 0).await;
+    let (_, faults, store) = faulty().await;
     add(&store, 1).await;
     // Held at its claim check, the first round lets the others queue up behind it.
     faults.hold_checks.store(true, Ordering::SeqCst);
@@ -144,12 +145,7 @@ async fn groups_queued_behind_a_failed_round_fail_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_whose_file_cannot_be_left_is_offline_until_it_is_opened_again() {
-    let volume = MemoryVolume::new();
-    let faults = Arc::new(Faults::default());
-    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
-    let store = store_on(&mount, &empty());
-    open(&store, 1).await.unwrap();
-    add(&store, 0).await;
+    let (volume, faults, store) = faulty().await;
     submit(&store, 0, 0, 1).await.unwrap();
     faults.next(StepOp::SyncData, StepOutcome::Fail(StepFault::Io));
     faults.next(StepOp::CreateNew, StepOutcome::Fail(StepFault::ReadOnly));
@@ -173,12 +169,7 @@ async fn a_shard_whose_file_cannot_be_left_is_offline_until_it_is_opened_again()
 /// needs it any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_opened_again_by_its_process_keeps_what_tells_how_long_a_file_is() {
-    let volume = MemoryVolume::new();
-    let faults = Arc::new(Faults::default());
-    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
-    let store = store_on(&mount, &empty());
-    open(&store, 1).await.unwrap();
-    add(&store, 0).await;
+    let (volume, faults, store) = faulty().await;
     add(&store, 1).await;
     // Nearly all of the file is needed, so that it is not written anew.
     submit_sized(&store, 0, 0, 1, 100_000).await.unwrap();
@@ -245,12 +236,7 @@ async fn a_full_disk_answers_full_and_recovers_when_space_returns() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_could_not_be_unlinked_goes_with_a_later_one() {
-    let volume = MemoryVolume::new();
-    let faults = Arc::new(Faults::default());
-    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
-    let store = store_on(&mount, &empty());
-    open(&store, 1).await.unwrap();
-    add(&store, 0).await;
+    let (volume, faults, store) = faulty().await;
     let logs = async || {
         let found = files(&volume).await.into_iter().map(|(path, _)| path);
         found
@@ -279,12 +265,7 @@ async fn a_file_that_could_not_be_unlinked_goes_with_a_later_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fenced_between_sync_and_answer_reports_no_success() {
-    let volume = MemoryVolume::new();
-    let faults = Arc::new(Faults::default());
-    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
-    let old = store_on(&mount, &empty());
-    open(&old, 1).await.unwrap();
-    add(&old, 0).await;
+    let (volume, faults, old) = faulty().await;
     add(&old, 1).await;
     submit(&old, 0, 0, 1).await.unwrap();
     let mut watch = old.watch(log(0)).unwrap();
@@ -324,12 +305,7 @@ async fn fenced_between_sync_and_answer_reports_no_success() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fenced_writer_that_leaves_its_file_changes_no_seal() {
-    let volume = MemoryVolume::new();
-    let faults = Arc::new(Faults::default());
-    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
-    let old = store_on(&mount, &empty());
-    open(&old, 1).await.unwrap();
-    add(&old, 0).await;
+    let (volume, faults, old) = faulty().await;
     submit(&old, 0, 0, 1).await.unwrap();
     faults.hold_sync.store(true, Ordering::SeqCst);
     let late = submit(&old, 0, 1, 2);
@@ -358,12 +334,7 @@ async fn a_fenced_writer_that_leaves_its_file_changes_no_seal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_whose_sync_failed_is_durable_once_the_next_owner_shows_it() {
-    let volume = MemoryVolume::new();
-    let faults = Arc::new(Faults::default());
-    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
-    let old = store_on(&mount, &empty());
-    open(&old, 1).await.unwrap();
-    add(&old, 0).await;
+    let (volume, faults, old) = faulty().await;
     submit(&old, 0, 0, 1).await.unwrap();
     // The sync fails, and the process is killed before it can leave the file.
     faults.next(StepOp::CreateNew, StepOutcome::Stop);
@@ -389,12 +360,8 @@ async fn a_round_whose_sync_failed_is_durable_once_the_next_owner_shows_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_shard_is_opened_again_its_logs_are_not_taken_for_gone() {
-    let volume = MemoryVolume::new();
-    let faults = Arc::new(Faults::default());
-    let mount = volume.mount(Arc::clone(&faults) as Arc<dyn StepHook>, None);
-    let store = Arc::new(store_on(&mount, &empty()));
-    open(&store, 1).await.unwrap();
-    add(&store, 0).await;
+    let (_, faults, store) = faulty().await;
+    let store = Arc::new(store);
     submit(&store, 0, 0, 1).await.unwrap();
     faults.hold_checks.store(true, Ordering::SeqCst);
     let again = {

@@ -78,6 +78,17 @@ pub(crate) fn submit_sized(
     store.submit(vec![op])
 }
 
+/// Opens a store, and gives it two logs with three rounds each.
+pub(crate) async fn add_two_with_rounds(store: &JournalStore) {
+    open(store, 1).await.unwrap();
+    add(store, 0).await;
+    add(store, 1).await;
+    for end in 0..3 {
+        submit(store, 0, end, 1).await.unwrap();
+        submit(store, 1, end, 2).await.unwrap();
+    }
+}
+
 pub(crate) async fn read_all(
     store: &JournalStore,
     partition: u32,

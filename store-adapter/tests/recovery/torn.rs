@@ -8,7 +8,9 @@ use store_adapter::store::{Append, LogStore, Op, StoreError};
 use store_adapter::volume::VolumePath;
 use store_adapter::volume::memory::MemoryVolume;
 
-use crate::support::{EPOCH, add, files, journal, log, open, read_all, store_on, submit, tree};
+use crate::support::{
+    EPOCH, add, add_two_with_rounds, files, journal, log, open, read_all, store_on, submit, tree,
+};
 
 fn empty() -> Arc<MemoryIndex> {
     Arc::default()
@@ -18,13 +20,7 @@ fn empty() -> Arc<MemoryIndex> {
 async fn written() -> (Vec<(VolumePath, Vec<u8>)>, usize) {
     let volume = MemoryVolume::new();
     let store = store_on(&volume, &empty());
-    open(&store, 1).await.unwrap();
-    add(&store, 0).await;
-    add(&store, 1).await;
-    for end in 0..3 {
-        submit(&store, 0, end, 1).await.unwrap();
-        submit(&store, 1, end, 2).await.unwrap();
-    }
+    add_two_with_rounds(&store).await;
     let before = files(&volume).await;
     let start = before[journal(&before)].1.len();
     let ops = [0, 1].map(|partition| {

@@ -10,7 +10,8 @@ use store_adapter::volume::VolumePath;
 use store_adapter::volume::memory::MemoryVolume;
 
 use crate::support::{
-    EPOCH, add, config, files, journal, log, open, read_all, submit, submit_sized, tree,
+    EPOCH, add, add_two_with_rounds, config, files, journal, log, open, read_all, submit,
+    submit_sized, tree,
 };
 
 /// Rounds of one file, at most: see [`unsynced`].
@@ -87,13 +88,7 @@ async fn a_power_cut_takes_the_end_and_no_more() {
 async fn killed() -> Vec<(VolumePath, Vec<u8>)> {
     let volume = MemoryVolume::new();
     let store = unsynced(&volume, &Arc::default());
-    open(&store, 1).await.unwrap();
-    add(&store, 0).await;
-    add(&store, 1).await;
-    for end in 0..3 {
-        submit(&store, 0, end, 1).await.unwrap();
-        submit(&store, 1, end, 2).await.unwrap();
-    }
+    add_two_with_rounds(&store).await;
     files(&volume).await
 }
 

@@ -59,6 +59,15 @@ impl Drop for SmallDisk {
     }
 }
 
+/// A broker with small files, so that what it gives back is seen soon.
+fn start(data_dir: &Path) -> Gateway {
+    let options = GatewayOptions {
+        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
+        ..GatewayOptions::default()
+    };
+    Gateway::start(data_dir, &options).unwrap()
+}
+
 fn batch(sequence: i32) -> bytes::Bytes {
     let mut spec = P(7, 0, sequence, 0).spec();
     spec.records = vec![Record::value(vec![b'x'; 40_000])];
@@ -88,11 +97,7 @@ async fn a_full_disk_is_answered_and_forgiven() {
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = SmallDisk::mount(&dir.path().join("disk"), 48);
-    let options = GatewayOptions {
-        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
-        ..GatewayOptions::default()
-    };
-    let mut gateway = Gateway::start(&disk.0.join("data"), &options).unwrap();
+    let mut gateway = start(&disk.0.join("data"));
     // The log of the process grows on the same disk; what it can't write is lost, not fatal.
     let mut client = RawClient::connect(gateway.address()).await.unwrap();
     ops::create_topic(&mut client, "filled", 1, &[])
@@ -144,11 +149,7 @@ async fn what_needs_space_is_refused_with_a_retry() {
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = SmallDisk::mount(&dir.path().join("disk"), 32);
-    let options = GatewayOptions {
-        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
-        ..GatewayOptions::default()
-    };
-    let gateway = Gateway::start(&disk.0.join("data"), &options).unwrap();
+    let gateway = start(&disk.0.join("data"));
     let mut client = RawClient::connect(gateway.address()).await.unwrap();
     disk.fill();
     let refused = ops::create_topic(&mut client, "no-room", 1, &[]).await;
@@ -183,11 +184,7 @@ async fn a_full_disk_is_shown_and_said_once() {
     let dir = tempfile::tempdir().unwrap();
     // The log of the process lies beside the disk, not on it.
     let disk = SmallDisk::mount(&dir.path().join("data"), 48);
-    let options = GatewayOptions {
-        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
-        ..GatewayOptions::default()
-    };
-    let gateway = Gateway::start(&disk.0, &options).unwrap();
+    let gateway = start(&disk.0);
     let admin = |path: &str| get(&gateway.admin_address(), path);
     let shown = |full: bool| {
         let metric = format!("fencepost_disk_full {}\n", u8::from(full));
@@ -226,11 +223,7 @@ async fn a_full_disk_is_shown_and_said_once() {
 
 /// Topic `kept` with a few records; then the disk is full.
 async fn filled(disk: &SmallDisk) -> (Gateway, i32) {
-    let options = GatewayOptions {
-        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
-        ..GatewayOptions::default()
-    };
-    let gateway = Gateway::start(&disk.0, &options).unwrap();
+    let gateway = start(&disk.0);
     let mut client = RawClient::connect(gateway.address()).await.unwrap();
     ops::create_topic(&mut client, "kept", 1, &[])
         .await
@@ -322,11 +315,7 @@ async fn a_broker_that_has_filled_its_disk_by_itself_starts_on_it() {
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = SmallDisk::mount(&dir.path().join("data"), 128);
-    let options = GatewayOptions {
-        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
-        ..GatewayOptions::default()
-    };
-    let mut gateway = Gateway::start(&disk.0, &options).unwrap();
+    let mut gateway = start(&disk.0);
     let mut client = RawClient::connect(gateway.address()).await.unwrap();
     ops::create_topic(&mut client, "kept", 1, &[])
         .await
@@ -511,11 +500,7 @@ async fn a_transaction_that_a_full_disk_keeps_open_ends_once_with_the_space() {
     let dir = tempfile::tempdir().unwrap();
     // The log of the process lies beside the disk, not on it.
     let disk = SmallDisk::mount(&dir.path().join("data"), 48);
-    let options = GatewayOptions {
-        overrides: vec!["journal.segment.bytes=1048576".to_owned()],
-        ..GatewayOptions::default()
-    };
-    let mut gateway = Gateway::start(&disk.0, &options).unwrap();
+    let mut gateway = start(&disk.0);
     let mut client = RawClient::connect(gateway.address()).await.unwrap();
     ops::create_topic(&mut client, "kept", 1, &[])
         .await
