@@ -88,8 +88,11 @@ impl<'a> Session<'a> {
         }
         if self.wants(14) {
             let rss = self.broker.process().rss_peak_bytes()?;
-            let what = "resident memory, highest with rows 1 to 5";
-            self.add(14, what, MIB, rss as f64 / MIB_BYTES);
+            // Row 3 is part of this row, the others only where they were asked for.
+            let under = (1..=5).filter(|row| *row == 3 || self.wants(*row));
+            let under: Vec<String> = under.map(|row| row.to_string()).collect();
+            let what = format!("resident memory, highest under rows {}", under.join(", "));
+            self.add(14, &what, MIB, rss as f64 / MIB_BYTES);
         }
         if self.wants(6) {
             self.fetch_limit()?;
