@@ -89,9 +89,9 @@ FENCEPOST_WIRE_STORE=strict: wire compaction:: retention:: trimming:: idempotenc
     --skip the_newest_record_of_every_key --skip r03_r04
 
 if [[ $mode == all ]]; then
-    say "the tables of malformed input and the vectors of groups, on Apache Kafka"
+    say "the tables of malformed input, configs of brokers, the vectors of groups, on Apache Kafka"
     FENCEPOST_WIRE_TARGET=kafka wire --test-threads 4 \
-        frames:: bodies:: records:: errors:: groups:: offsets::
+        frames:: bodies:: records:: errors:: groups:: offsets:: broker_configs::
     for version in 1 2; do
         say "the vectors of transactions on Apache Kafka, transaction.version $version"
         FENCEPOST_WIRE_TARGET=kafka FENCEPOST_WIRE_TXN_VERSION=$version wire --test-threads 4 \

@@ -242,7 +242,7 @@ asked. v2 needs a newer schema than the decoder has.";
                 "Topics and this broker, with every config that Kafka lists; \
                  what has no effect says so.";
             AlterConfigs, 33, 0..=2, 0, kp::AlterConfigsRequest, kp::AlterConfigsResponse,
-                "Topics; configs that are not named go back to the broker's.";
+                "Topics and brokers; configs that are not named are as if they had not been set.";
             DescribeLogDirs, 35, 1..=4, 1,
                 kp::DescribeLogDirsRequest, Wide<kp::DescribeLogDirsResponse>,
                 "The one directory, and the bytes of records in it. v5 needs a newer schema than \
@@ -256,7 +256,7 @@ the decoder has; it only adds cordoning.";
                 "84: the one broker leads everything that it can.";
             IncrementalAlterConfigs, 44, 0..=1, 0,
                 kp::IncrementalAlterConfigsRequest, kp::IncrementalAlterConfigsResponse,
-                "Topics; in force before the answer. Brokers take no changes while they run.";
+                "Topics, and of brokers the defaults of topics; in force before the answer.";
             AlterPartitionReassignments, 45, 0..=1, 0,
                 kp::AlterPartitionReassignmentsRequest, kp::AlterPartitionReassignmentsResponse,
                 "Every partition has one replica, this broker.";

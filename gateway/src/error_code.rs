@@ -111,6 +111,8 @@ pub fn topic(error: &TopicError) -> ResponseError {
         | TopicError::NotMorePartitions(_)
         | TopicError::NoRoom(_) => ResponseError::InvalidPartitions,
         TopicError::InvalidConfig(_) => ResponseError::InvalidConfig,
+        // Not 40, as it is of a topic (KAFKA-13609).
+        TopicError::NotDynamic(_) => ResponseError::InvalidRequest,
         TopicError::NotController => ResponseError::NotController,
         TopicError::Damaged(_) => ResponseError::KafkaStorageError,
         TopicError::Unavailable(_) => ResponseError::RequestTimedOut,

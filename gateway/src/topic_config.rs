@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::keys::{ConfigType, TopicKey, Use};
 use crate::broker::TopicError;
+use crate::config;
 use crate::partition::CompactionRules;
 use crate::partition::validate::TopicRules;
 
@@ -54,10 +55,55 @@ pub fn rules(
 
 /// The same for configs that are stored, whatever they are.
 pub fn applied(defaults: &TopicRules, configs: &BTreeMap<String, String>) -> Applied {
+    let find = |name: &str, _: &str| {
+        keys::find(name).ok_or_else(|| format!("Unknown topic config name: {name}"))
+    };
+    let lags = ["min.compaction.lag.ms", "max.compaction.lag.ms"];
+    apply_all(defaults, configs, find, lags)
+}
+
+/// What topics that set nothing have, where these configs of their broker were set while it ran,
+/// over what it was started with.
+pub fn applied_to_broker(started: &TopicRules, configs: &BTreeMap<String, String>) -> Applied {
+    let find = |name: &str, value: &str| {
+        let key = keys::find_dynamic(name)
+            .ok_or_else(|| format!("Cannot update these configs dynamically: {name}"))?;
+        if value.len() > DYNAMIC_LEN_MAX {
+            let why = format!("{name} has more than {DYNAMIC_LEN_MAX} bytes");
+            return Err(why);
+        }
+        // A topic may keep its records for no time at all, a broker not.
+        let nothing = name == "log.retention.ms" && keys::same(key.config_type, value, "0");
+        match config::check_value(name, value) {
+            Ok(()) if nothing => Err(invalid(name, value, "allowed is -1, or at least 1")),
+            Ok(()) => Ok(key),
+            Err(allowed) => Err(invalid(name, value, &format!("allowed is {allowed}"))),
+        }
+    };
+    let lags = [
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleaner.max.compaction.lag.ms",
+    ];
+    apply_all(started, configs, find, lags)
+}
+
+/// Longest value of a config of a broker that is set while it runs, in bytes.
+const DYNAMIC_LEN_MAX: usize = 100;
+
+fn apply_all(
+    defaults: &TopicRules,
+    configs: &BTreeMap<String, String>,
+    find: impl Fn(&str, &str) -> Result<&'static TopicKey, String>,
+    [min, max]: [&str; 2],
+) -> Applied {
     let mut rules = defaults.clone();
     let configs = configs.iter();
     let mut refused: Vec<String> = configs
-        .filter_map(|(name, value)| apply(&mut rules, name, value).err())
+        .filter_map(|(name, value)| {
+            let key = find(name, value);
+            key.and_then(|key| apply(&mut rules, key, (name, value)))
+                .err()
+        })
         .collect();
     let CompactionRules {
         min_lag_ms,
@@ -66,20 +112,40 @@ pub fn applied(defaults: &TopicRules, configs: &BTreeMap<String, String>) -> App
     } = rules.compaction;
     if min_lag_ms > max_lag_ms {
         refused.push(format!(
-            "conflict topic config setting min.compaction.lag.ms ({min_lag_ms}) > \
-             max.compaction.lag.ms ({max_lag_ms})"
+            "conflict topic config setting {min} ({min_lag_ms}) > {max} ({max_lag_ms})"
         ));
+        // Neither: what is told of them is not told again of every topic that has other configs.
+        rules.compaction.min_lag_ms = defaults.compaction.min_lag_ms;
+        rules.compaction.max_lag_ms = defaults.compaction.max_lag_ms;
     }
     Applied { rules, refused }
 }
 
-fn apply(rules: &mut TopicRules, name: &str, value: &str) -> Result<(), String> {
-    let key = keys::find(name).ok_or_else(|| format!("Unknown topic config name: {name}"))?;
+fn apply(
+    rules: &mut TopicRules,
+    key: &TopicKey,
+    (name, value): (&str, &str),
+) -> Result<(), String> {
     let used = match key.usage {
         Use::Rules(set) => set(rules, value),
         Use::Fixed(also) => fixed(key, also, value),
     };
-    used.map_err(|why| format!("Invalid value {value} for configuration {name}: {why}"))
+    used.map_err(|why| invalid(name, value, &why))
+}
+
+fn invalid(name: &str, value: &str, why: &str) -> String {
+    format!("Invalid value {value} for configuration {name}: {why}")
+}
+
+/// Whether configs may be changed: all apply, but for those that did not before. So they can be
+/// mended one by one.
+///
+/// # Errors
+/// Why the first does not apply that did before, or was not there.
+pub fn check_change(before: &Applied, after: &Applied) -> Result<(), String> {
+    let mut refused = after.refused.iter();
+    let why = refused.find(|why| !before.refused.contains(why));
+    why.cloned().map_or(Ok(()), Err)
 }
 
 /// A value whose mechanism is not there is refused, unless it changes nothing.
@@ -95,13 +161,15 @@ fn fixed(key: &TopicKey, also: Option<&'static str>, value: &str) -> Result<(), 
     ))
 }
 
-/// The configs of a topic after `ops`; what was set before and is not named stays.
+/// Configs after `ops`, of what has the keys that `find` finds; what was set before and is not
+/// named stays.
 ///
 /// # Errors
 /// [`TopicError::InvalidConfig`] for a list operation on what is no list.
 pub fn change(
     current: &BTreeMap<String, String>,
     ops: &[(String, ConfigOp)],
+    find: fn(&str) -> Option<&'static TopicKey>,
 ) -> Result<BTreeMap<String, String>, TopicError> {
     let mut configs = current.clone();
     for (name, op) in ops {
@@ -111,8 +179,10 @@ pub fn change(
                 continue;
             }
             ConfigOp::Set(value) => value.clone(),
-            ConfigOp::Append(value) => list(&configs, name, "APPEND")?.append(value),
-            ConfigOp::Subtract(value) => list(&configs, name, "SUBTRACT")?.subtract(value),
+            ConfigOp::Append(value) => list(&configs, name, ("APPEND", find(name)))?.append(value),
+            ConfigOp::Subtract(value) => {
+                list(&configs, name, ("SUBTRACT", find(name)))?.subtract(value)
+            }
         };
         configs.insert(name.clone(), value);
     }
@@ -121,8 +191,12 @@ pub fn change(
 
 struct List(Vec<String>);
 
-fn list(configs: &BTreeMap<String, String>, name: &str, op: &str) -> Result<List, TopicError> {
-    let row = keys::find(name).filter(|key| key.config_type == ConfigType::List);
+fn list(
+    configs: &BTreeMap<String, String>,
+    name: &str,
+    (op, row): (&str, Option<&'static TopicKey>),
+) -> Result<List, TopicError> {
+    let row = row.filter(|key| key.config_type == ConfigType::List);
     let row = row.ok_or_else(|| {
         TopicError::InvalidConfig(format!(
             "Can't {op} to key {name} because its type is not LIST."

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use coordinator::service::cluster::{FinalizedFeatures, Levels};
+use coordinator::service::cluster::{BrokerConfigs, Configs, FinalizedFeatures, Levels};
 use futures_util::stream::BoxStream;
 use store_adapter::ids::{LeaderEpoch, OwnerEpoch, ShardId};
 use store_adapter::runtime::BoxFuture;
@@ -58,6 +58,15 @@ pub trait Catalogue: Send + Sync + Debug + 'static {
     fn features(&self) -> Arc<FinalizedFeatures>;
     /// Finalizes levels of features, durably.
     fn finalize(&self, levels: Levels) -> BoxFuture<'_, Result<(), TopicError>>;
+    /// What was set of brokers while they ran.
+    fn broker_configs(&self) -> Arc<BrokerConfigs>;
+    /// Replaces what was set of a broker, by its number, or under the empty name of every broker,
+    /// durably.
+    fn alter_broker_configs(
+        &self,
+        broker: String,
+        configs: Configs,
+    ) -> BoxFuture<'_, Result<(), TopicError>>;
     /// Whether Kafka allows the name.
     fn valid_name(&self, name: &str) -> bool;
     /// Whether there is a tombstone of this id: the only proof that a topic is gone.

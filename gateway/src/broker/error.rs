@@ -32,6 +32,9 @@ pub enum TopicError {
     /// A config that is not known, not valid, or without effect here.
     #[error("{0}")]
     InvalidConfig(String),
+    /// A config that a broker does not take while it runs.
+    #[error("{0}")]
+    NotDynamic(String),
     /// Another broker is the controller.
     #[error("This is not the correct controller for this cluster.")]
     NotController,

@@ -48,6 +48,8 @@ pub struct HostedTopic {
     pub rules: TopicRules,
     /// Why some of the configs are not in force.
     pub(super) refused: Vec<String>,
+    /// Whether all that was set of the broker is in force.
+    defaults_apply: bool,
     /// Its partitions, also those that their storage does not serve.
     pub partitions: Vec<Arc<Partition>>,
     /// The shard of each partition.
@@ -74,7 +76,7 @@ impl HostedTopic {
 
     /// Whether records of it may go by its rules. What was stored may have meant to keep them.
     pub(super) fn reclaims(&self) -> bool {
-        self.refused.is_empty()
+        self.refused.is_empty() && self.defaults_apply
     }
 
     /// Whether it is served as the catalogue has it.
@@ -182,7 +184,7 @@ impl Broker {
         new: NewTopic,
         validate_only: bool,
     ) -> Result<Option<Uuid>, TopicError> {
-        topic_config::rules(&self.config.topic_defaults, &new.configs)?;
+        self.check_topic_configs(&new.configs)?;
         self.catalogue.check(&new.name, new.partitions)?;
         if validate_only {
             return Ok(None);
@@ -259,6 +261,7 @@ impl Broker {
     async fn follow_catalogue(self: &Arc<Self>) {
         self.follow_features();
         let _one_at_a_time = self.hosted.changing.lock().await;
+        self.follow_broker_configs().await;
         for topic in self.topics() {
             if self.catalogue.is_deleted(topic.id) {
                 self.unhost(topic.id).await;
@@ -313,8 +316,8 @@ impl Broker {
 
     /// Serves a topic as the catalogue has it now, with what is open of it.
     fn serve(&self, topic: CatalogueTopic, partitions: Vec<(Arc<Partition>, ShardId)>) {
-        let Applied { rules, refused } =
-            topic_config::applied(&self.config.topic_defaults, &topic.configs);
+        let defaults = self.topic_defaults();
+        let Applied { rules, refused } = topic_config::applied(&defaults.rules, &topic.configs);
         for why in &refused {
             let topic = topic.name.as_str();
             tracing::error!(topic, why, "{KEPT}");
@@ -326,6 +329,7 @@ impl Broker {
             configs: topic.configs,
             rules,
             refused,
+            defaults_apply: defaults.refused.is_empty(),
             partitions,
             shards,
         });

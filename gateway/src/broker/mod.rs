@@ -21,7 +21,7 @@ use coordinator::service::groups::{GroupConfig, Groups, Offsets};
 use coordinator::service::producer_ids::ProducerIds;
 use coordinator::service::txns::{TxnConfig, Txns};
 use kafka_protocol::protocol::StrBytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use store_adapter::ids::BrokerId;
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::LogStore;
@@ -38,6 +38,7 @@ pub use peers::{Coordinators, NoPeers, Peers};
 pub use repair::{Condition, report_opened};
 
 use self::hosted::Hosted;
+use self::alter::TopicDefaults;
 use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
@@ -69,7 +70,7 @@ pub struct BrokerConfig {
     pub retention_check_interval: std::time::Duration,
     /// `log.cleaner.*`.
     pub cleaner: CleanerConfig,
-    /// Rules of topics that set none of their own.
+    /// Rules of topics that set none of their own, until others are set while the broker runs.
     pub topic_defaults: crate::partition::validate::TopicRules,
     /// Groups.
     pub groups: GroupConfig,
@@ -169,6 +170,7 @@ pub struct Broker {
     refusals: Arc<StoreRefusals>,
     compactions: Arc<Compactions>,
     /// Told when something closed that may be opened again.
+    topic_defaults: RwLock<Arc<TopicDefaults>>,
     repair: Arc<Notify>,
     /// Bounds what is unpacked at a time.
     unpacking: Arc<Semaphore>,
@@ -193,7 +195,11 @@ impl Broker {
             answers: AnswerBudget::new(parts.config.queued_response_bytes),
             wide_polls: Arc::new(Semaphore::new(WIDE_POLLS_KIB)),
             env: parts.env,
+        let set = parts.catalogue.broker_configs();
+        let topic_defaults = TopicDefaults::new(&parts.config, parts.id.0, set);
+        topic_defaults.tell();
             id: parts.id,
+            topic_defaults: RwLock::new(Arc::new(topic_defaults)),
             cluster_id: StrBytes::from_string(parts.cluster_id),
             config: parts.config,
             listeners,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coordinator::service::cluster::{
-    self, ClusterNode, FinalizedFeatures, Levels, NodeError, PartitionFile, Topic,
-    validate_topic_name,
+    self, BrokerConfigs, ClusterNode, Configs, FinalizedFeatures, Levels, NodeError, PartitionFile,
+    Topic, validate_topic_name,
 };
 use coordinator::volume::format::{
     Extra, Manifest, ProducerSnapshot, Restored, TxnIndexSnapshot, Writer, restore,
@@ -61,6 +61,17 @@ impl NodeCatalogue {
             name: topic.name.to_string(),
             partitions: partitions.collect(),
             configs: topic.configs.clone(),
+        }
+    }
+}
+
+/// Why what `cluster.json` says was not changed.
+fn of_cluster(error: &NodeError) -> TopicError {
+    match error {
+        NodeError::Fenced | NodeError::NotLeader => TopicError::NotController,
+        NodeError::Damaged { .. } => TopicError::Damaged(error.to_string()),
+        NodeError::Unavailable(_) | NodeError::Stopped => {
+            TopicError::Unavailable(error.to_string())
         }
     }
 }
@@ -132,14 +143,25 @@ impl Catalogue for NodeCatalogue {
 
     fn finalize(&self, levels: Levels) -> BoxFuture<'_, Result<(), TopicError>> {
         Box::pin(async move {
-            let finalized = self.0.finalize(levels).await;
-            finalized.map_err(|error| match error {
-                NodeError::Fenced | NodeError::NotLeader => TopicError::NotController,
-                NodeError::Damaged { .. } => TopicError::Damaged(error.to_string()),
-                NodeError::Unavailable(_) | NodeError::Stopped => {
-                    TopicError::Unavailable(error.to_string())
-                }
-            })
+            self.0
+                .finalize(levels)
+                .await
+                .map_err(|error| of_cluster(&error))
+        })
+    }
+
+    fn broker_configs(&self) -> Arc<BrokerConfigs> {
+        self.0.view().broker_configs.clone()
+    }
+
+    fn alter_broker_configs(
+        &self,
+        broker: String,
+        configs: Configs,
+    ) -> BoxFuture<'_, Result<(), TopicError>> {
+        Box::pin(async move {
+            let altered = self.0.alter_broker_configs(broker, configs).await;
+            altered.map_err(|error| of_cluster(&error))
         })
     }
 

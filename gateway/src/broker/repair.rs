@@ -13,6 +13,7 @@ use store_adapter::runtime::{BoxFuture, Told};
 use store_adapter::store::{ShardInfo, StoreError};
 
 use super::Broker;
+use super::alter::BROKER_KEPT;
 use super::hosted::KEPT;
 use crate::partition::AppendError;
 
@@ -55,6 +56,23 @@ pub fn report_opened(opened: &ShardInfo) {
 }
 
 impl Broker {
+    /// What is stored and not in force: of the broker, else of the first topic that has such.
+    fn refused_configs(&self) -> Option<String> {
+        let defaults = self.topic_defaults();
+        if !defaults.refused.is_empty() {
+            return Some(format!("{}; {BROKER_KEPT}", defaults.refused.join("; ")));
+        }
+        let topics = self.topics();
+        let mut refused = topics.iter().filter(|topic| !topic.refused.is_empty());
+        let first = refused.next()?;
+        let why = first.refused.join("; ");
+        let others = match refused.count() {
+            0 => String::new(),
+            others => format!("; and of {others} other topics"),
+        };
+        Some(format!("{}: {why}; {KEPT}{others}", first.name))
+    }
+
     /// What of it serves; without I/O.
     pub fn condition(&self) -> Condition {
         let mut condition = Condition::default();
@@ -64,10 +82,7 @@ impl Broker {
                 condition.closed.push(format!("shard {}: {error}", shard.0));
             }
         }
-        condition.refused = self.topics().iter().find_map(|topic| {
-            let why = topic.refused.first()?;
-            Some(format!("{}: {why}; {KEPT}", topic.name))
-        });
+        condition.refused = self.refused_configs();
         for partition in self.hosted.partitions() {
             condition.partitions += 1;
             let number = partition.id().partition;

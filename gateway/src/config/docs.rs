@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::ignored::FAMILIES;
 use super::keys::{Effect, all};
+use crate::topic_config::keys::{TOPIC_KEYS, Use};
 
 const HEAD: &str = "# Configuration
 
@@ -32,6 +33,16 @@ reason, and so is a key that nobody knows; with `--strict-config` both end the p
 comes from and what it does, and everything that is wrong at once. `fencepost config dump` shows
 every key with its value and origin, `fencepost config explain KEY` what a key means.
 
+While a broker runs, IncrementalAlterConfigs changes the keys that are defaults of topics, of one
+broker or of every one: `kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type brokers
+--entity-default --add-config log.retention.ms=86400000`. They are kept on the volume, in force for
+all topics when the command returns, and count more than what this page's sources say: what was set
+of the one broker, then what was set of every broker, then those. `--delete-config` takes them back.
+These keys are:
+
+";
+
+const KEYS: &str = "
 ## Keys
 | key | allowed | default | what it does |
 |---|---|---|---|
@@ -40,6 +51,13 @@ every key with its value and origin, `fencepost config explain KEY` what a key m
 /// The page.
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
+    let dynamic = TOPIC_KEYS
+        .iter()
+        .filter(|key| matches!(key.usage, Use::Rules(_)));
+    let dynamic = dynamic.filter_map(|key| key.broker);
+    let dynamic: Vec<_> = dynamic.map(|name| format!("- `{name}`\n")).collect();
+    page.push_str(&dynamic.concat());
+    page.push_str(KEYS);
     let mut write = |line: std::fmt::Arguments<'_>| {
         // Writing to a string cannot fail.
         page.write_fmt(line).unwrap_or_default();

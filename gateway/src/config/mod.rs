@@ -26,6 +26,7 @@ use store_adapter::journal::FlushPolicy;
 use store_adapter::volume::Reserve;
 
 pub use self::listeners::{Endpoint, ListenerConfig};
+pub(crate) use self::settings::check_value;
 pub use self::settings::{ConfigError, Origin, Setting, Settings, Unuse, Unused};
 pub use self::sources::{FileForm, read_environment, read_file};
 

@@ -254,9 +254,19 @@ impl Settings {
     }
 }
 
-fn check(key: &Key, setting: &Setting) -> Result<(), ConfigError> {
-    let value = setting.value.as_str();
-    let allowed = match key.kind {
+/// Whether the row of a key allows a value; any where there is no row.
+///
+/// # Errors
+/// What is allowed.
+pub(crate) fn check_value(name: &str, value: &str) -> Result<(), String> {
+    match keys::find(name) {
+        Some(key) if !allows(key, value) => Err(key.kind.allowed()),
+        _ => Ok(()),
+    }
+}
+
+fn allows(key: &Key, value: &str) -> bool {
+    match key.kind {
         Kind::Int { min, max } => value
             .parse::<i64>()
             .is_ok_and(|number| (min..=max).contains(&number)),
@@ -264,13 +274,16 @@ fn check(key: &Key, setting: &Setting) -> Result<(), ConfigError> {
         Kind::Bool => value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false"),
         Kind::Choice(choices) => choices.contains(&value),
         Kind::Text | Kind::Any => true,
-    };
-    if allowed {
+    }
+}
+
+fn check(key: &Key, setting: &Setting) -> Result<(), ConfigError> {
+    if allows(key, &setting.value) {
         return Ok(());
     }
     Err(ConfigError::Value {
         key: key.name.to_owned(),
-        value: value.to_owned(),
+        value: setting.value.clone(),
         origin: setting.origin.clone(),
         allowed: key.kind.allowed(),
     })

@@ -7,6 +7,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::broker::{Broker, TopicError};
 use crate::error_code;
+use crate::topic_config::keys::{self, TopicKey};
 use crate::topic_config::{self, ConfigOp};
 
 /// Topics.
@@ -21,7 +22,7 @@ pub(super) enum Resource {
     Topic(String),
     /// This broker.
     Broker,
-    /// What holds for every broker unless it says otherwise: nothing is set there.
+    /// What holds for every broker unless it says otherwise.
     EveryBroker,
 }
 
@@ -73,29 +74,15 @@ pub(super) enum Change {
 }
 
 impl Change {
-    fn is_empty(&self) -> bool {
-        match self {
-            Self::Replace(configs) => configs.is_empty(),
-            Self::Operations(operations) => operations.is_empty(),
-        }
-    }
-
-    fn names(&self) -> Vec<&str> {
-        match self {
-            Self::Replace(configs) => configs.keys().map(String::as_str).collect(),
-            Self::Operations(operations) => {
-                operations.iter().map(|(name, _)| name.as_str()).collect()
-            }
-        }
-    }
-
+    /// `find` finds the keys of the resource.
     fn apply(
         self,
         current: &BTreeMap<String, String>,
+        find: fn(&str) -> Option<&'static TopicKey>,
     ) -> Result<BTreeMap<String, String>, TopicError> {
         match self {
             Self::Replace(configs) => Ok(configs),
-            Self::Operations(operations) => topic_config::change(current, &operations),
+            Self::Operations(operations) => topic_config::change(current, &operations, find),
         }
     }
 }
@@ -112,15 +99,24 @@ pub(super) async fn alter(
     tokio::task::yield_now().await;
     match find(broker, kind, name)? {
         Resource::Topic(name) => alter_topic(broker, &name, change, validate_only).await,
-        Resource::Broker | Resource::EveryBroker if change.is_empty() => Ok(()),
-        Resource::Broker | Resource::EveryBroker => Err(Refusal::new(
-            ResponseError::InvalidRequest,
-            format!(
-                "Configs of a broker can't be changed while it runs: {}",
-                change.names().join(", ")
-            ),
-        )),
+        Resource::Broker => alter_broker(broker, false, change, validate_only).await,
+        Resource::EveryBroker => alter_broker(broker, true, change, validate_only).await,
     }
+}
+
+async fn alter_broker(
+    broker: &Broker,
+    of_all: bool,
+    change: Change,
+    validate_only: bool,
+) -> Result<(), Refusal> {
+    let change = move |current: &_| change.apply(current, keys::find_dynamic);
+    let altered = broker.alter_broker_configs(of_all, change, validate_only);
+    altered.await.map_err(|error| refuse(&error))
+}
+
+fn refuse(error: &TopicError) -> Refusal {
+    Refusal::new(error_code::topic(error), error.to_string())
 }
 
 /// In Kafka's order: the name, the configs, whether there is such a topic.
@@ -140,10 +136,13 @@ async fn alter_topic(
         let message = format!("Topic name is invalid: {name:?}");
         return Err(Refusal::new(ResponseError::InvalidTopicException, message));
     }
-    let refuse = |error: TopicError| Refusal::new(error_code::topic(&error), error.to_string());
     let Some(topic) = broker.topic_by_name(&StrBytes::from_string(name.to_owned())) else {
-        let configs = change.apply(&BTreeMap::new()).map_err(refuse)?;
-        broker.check_topic_configs(&configs).map_err(refuse)?;
+        let configs = change
+            .apply(&BTreeMap::new(), keys::find)
+            .map_err(|error| refuse(&error))?;
+        broker
+            .check_topic_configs(&configs)
+            .map_err(|error| refuse(&error))?;
         return Err(Refusal::new(
             ResponseError::UnknownTopicOrPartition,
             format!("The topic {name} does not exist."),
@@ -151,10 +150,10 @@ async fn alter_topic(
     };
     let altered = broker.alter_topic_configs(
         topic.id,
-        move |current| change.apply(current),
+        move |current| change.apply(current, keys::find),
         validate_only,
     );
-    altered.await.map_err(refuse)
+    altered.await.map_err(|error| refuse(&error))
 }
 
 /// Resources that a request names more than once.

@@ -2,7 +2,8 @@
 //!
 //! Topics show every config that Kafka lists; one whose mechanism is not there shows Kafka's
 //! default, which is the only value that it accepts. The broker shows its own table of keys, and
-//! those of Kafka's that have no effect here with Kafka's default, all of them read-only. Loggers,
+//! those of Kafka's that have no effect here with Kafka's default; read-only are all but the
+//! defaults of topics. Every broker has what was set of all while they ran. Loggers,
 //! client metrics and groups are refused with 42.
 //!
 //! Difference from Kafka: a resource that is named twice is answered once.
@@ -26,13 +27,15 @@ use crate::broker::Broker;
 use crate::config::keys::kafka::{self, KAFKA_KEYS, KafkaKey};
 use crate::config::keys::{self, Effect, Key, Kind};
 use crate::topic_config::TOPIC_KEYS;
-use crate::topic_config::keys::{ConfigType, TopicKey};
+use crate::topic_config::keys::{ConfigType, TopicKey, find_dynamic};
 
 /// Where a value comes from, by Kafka's codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i8)]
 enum Source {
     Topic = 1,
+    Broker = 2,
+    EveryBroker = 3,
     StaticBroker = 4,
     Default = 5,
 }
@@ -144,7 +147,11 @@ fn describe(broker: &Broker, asked: &Asked) -> Result<Vec<Described>, Refusal> {
                 .map(|key| of_topic(broker, &topic.configs, key))
                 .collect())
         }
-        Resource::EveryBroker => Ok(Vec::new()),
+        Resource::EveryBroker => {
+            let configs = broker.broker_configs();
+            let set = configs.get("").into_iter().flatten();
+            Ok(set.filter_map(of_every_broker).collect())
+        }
         Resource::Broker => {
             let used = keys::all().filter(|key| key.effect == Effect::Used);
             let used = used.map(|key| of_broker(broker, key.name, key));
@@ -173,8 +180,7 @@ fn of_topic(broker: &Broker, configs: &BTreeMap<String, String>, key: &TopicKey)
         values.push((key.name, value.clone(), Source::Topic));
     }
     if let Some(name) = key.broker {
-        let given = broker.config().settings.given(name);
-        values.extend(given.map(|given| (name, given.value.clone(), Source::StaticBroker)));
+        values.extend(given(broker, name));
     }
     let default = key.broker.unwrap_or(key.name);
     values.push((default, key.default.to_owned(), Source::Default));
@@ -188,28 +194,54 @@ fn of_topic(broker: &Broker, configs: &BTreeMap<String, String>, key: &TopicKey)
     }
 }
 
+/// What was given of the broker, what is in force first.
+fn given(broker: &Broker, name: &'static str) -> Vec<(&'static str, String, Source)> {
+    let configs = broker.broker_configs();
+    let own = broker.id().0.to_string();
+    let set = [(own.as_str(), Source::Broker), ("", Source::EveryBroker)];
+    let set = set.into_iter().filter_map(|(broker, source)| {
+        let value = configs.get(broker)?.get(name)?;
+        Some((name, value.clone(), source))
+    });
+    let started = broker.config().settings.given(name);
+    let started = started.map(|given| (name, given.value.clone(), Source::StaticBroker));
+    set.chain(started).collect()
+}
+
+fn of_every_broker((name, value): (&String, &String)) -> Option<Described> {
+    let key = find_dynamic(name)?;
+    let name = key.broker?;
+    Some(Described {
+        name,
+        config_type: kafka::find(name).map_or(key.config_type, |key| key.config_type),
+        documentation: Cow::Borrowed(key.doc),
+        read_only: false,
+        values: vec![(name, value.clone(), Source::EveryBroker)],
+        bare_default: false,
+    })
+}
+
 /// A key of Kafka's that has no row here, or another name of one that has.
 fn of_kafka(broker: &Broker, key: &'static KafkaKey) -> Option<Described> {
     let Some(why) = keys::ignored_because(key.name) else {
         let row = keys::find(key.name).filter(|row| row.name != key.name)?;
         return Some(of_broker(broker, key.name, row));
     };
+    let mut values = given(broker, key.name);
     let default = key.default.into_iter();
-    let default = default.map(|value| (key.name, value.to_owned(), Source::Default));
+    values.extend(default.map(|value| (key.name, value.to_owned(), Source::Default)));
     Some(Described {
         name: key.name,
         config_type: key.config_type,
         documentation: Cow::Owned(format!("Without effect here: {why}.")),
-        read_only: true,
-        values: default.collect(),
+        read_only: find_dynamic(key.name).is_none(),
+        values,
         bare_default: false,
     })
 }
 
 fn of_broker(broker: &Broker, name: &'static str, key: &'static Key) -> Described {
-    let given = broker.config().settings.given(key.name);
-    let mut values = Vec::new();
-    values.extend(given.map(|given| (key.name, given.value.clone(), Source::StaticBroker)));
+    let mut values = given(broker, key.name);
     values.push((key.name, key.default.to_owned(), Source::Default));
     let own_type = || match key.kind {
         Kind::Int { max, .. } if max > i64::from(i32::MAX) => ConfigType::Long,
@@ -222,7 +254,7 @@ fn of_broker(broker: &Broker, name: &'static str, key: &'static Key) -> Describe
         name,
         config_type: kafka::find(name).map_or_else(own_type, |key| key.config_type),
         documentation: Cow::Borrowed(key.doc),
-        read_only: true,
+        read_only: find_dynamic(name).is_none(),
         values,
         bare_default: false,
     }
@@ -265,6 +297,8 @@ impl Source {
     fn code(self) -> i8 {
         match self {
             Self::Topic => 1,
+            Self::Broker => 2,
+            Self::EveryBroker => 3,
             Self::StaticBroker => 4,
             Self::Default => 5,
         }

@@ -1,8 +1,8 @@
 //! IncrementalAlterConfigs (key 44), versions 0 and 1: sets, deletes, and for lists adds and
 //! removes entries.
 //!
-//! What is stored is in force when the answer leaves. What has no mechanism is refused with 40, and
-//! so are, with 42, changes of the broker.
+//! What is stored is in force when the answer leaves. What has no mechanism is refused with 40. Of
+//! brokers the defaults of topics can be changed; all else is refused with 42.
 
 use std::sync::Arc;
 

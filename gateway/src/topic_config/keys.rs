@@ -180,6 +180,12 @@ pub fn find(name: &str) -> Option<&'static TopicKey> {
     TOPIC_KEYS.iter().find(|key| key.name == name)
 }
 
+/// The row whose value for topics that set none is a broker's config of this name: what can be set
+/// of a broker that runs.
+pub fn find_dynamic(name: &str) -> Option<&'static TopicKey> {
+    TOPIC_KEYS.iter().find(|key| key.broker == Some(name))
+}
+
 /// The number of every type that has one; `None` if `value` is none.
 pub(super) fn same(config_type: ConfigType, one: &str, other: &str) -> bool {
     match config_type {

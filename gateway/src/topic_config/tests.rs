@@ -143,7 +143,7 @@ fn every_default_is_accepted_and_changes_nothing() {
 fn operations_change_what_they_name() {
     let current = BTreeMap::from([("max.message.bytes".to_owned(), "5".to_owned())]);
     let after = |name: &str, op: ConfigOp| {
-        let configs = change(&current, &[(name.to_owned(), op)]);
+        let configs = change(&current, &[(name.to_owned(), op)], keys::find);
         configs.map(|configs| configs.get(name).cloned())
     };
     let text = |text: &str| text.to_owned();
@@ -166,4 +166,86 @@ fn operations_change_what_they_name() {
         assert!(after("max.message.bytes", op.clone()).is_err());
         assert!(after("no.such.key", op).is_err());
     }
+}
+
+fn configs(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let entries = entries.iter();
+    entries
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+#[test]
+fn what_is_set_of_a_broker_is_what_topics_have_that_set_nothing() {
+    let started = with("retention.bytes", "7").unwrap();
+    let set = configs(&[("log.retention.ms", "5"), ("message.max.bytes", "9")]);
+    let Applied { rules, refused } = applied_to_broker(&started, &set);
+    assert_eq!(refused, [""; 0]);
+    assert_eq!(rules.retention.retention_ms, 5);
+    assert_eq!(rules.retention.retention_bytes, 7);
+    assert_eq!(rules.max_message_bytes, 9);
+}
+
+#[test]
+fn a_broker_takes_the_keys_that_topics_have_and_the_values_that_it_starts_with() {
+    for (name, value, why) in [
+        (
+            "num.partitions",
+            "1",
+            "Cannot update these configs dynamically",
+        ),
+        (
+            "retention.ms",
+            "1",
+            "Cannot update these configs dynamically",
+        ),
+        (
+            "log.retention.hours",
+            "1",
+            "Cannot update these configs dynamically",
+        ),
+        (
+            "no.such.key",
+            "1",
+            "Cannot update these configs dynamically",
+        ),
+        ("log.retention.ms", "0", "Invalid value 0"),
+        ("log.retention.ms", "-2", "Invalid value -2"),
+        ("log.segment.bytes", "1048575", "Invalid value 1048575"),
+        ("log.cleanup.policy", "sweep", "Invalid value sweep"),
+        ("compression.type", "zstd", "Invalid value zstd"),
+        ("log.cleaner.max.compaction.lag.ms", "0", "Invalid value 0"),
+    ] {
+        let applied = applied_to_broker(&TopicRules::default(), &configs(&[(name, value)]));
+        assert_eq!(applied.rules, TopicRules::default(), "{name}");
+        assert_eq!(applied.refused.len(), 1, "{name}");
+        let told = &applied.refused[0];
+        assert!(told.starts_with(why) && told.contains(name), "{told}");
+    }
+    for key in TOPIC_KEYS {
+        let Some(name) = key.broker else { continue };
+        let applied = applied_to_broker(&TopicRules::default(), &configs(&[(name, key.default)]));
+        assert_eq!(applied.refused, [""; 0], "{name}");
+        assert_eq!(applied.rules, TopicRules::default(), "{name}");
+        let long = " ".repeat(101);
+        let applied = applied_to_broker(&TopicRules::default(), &configs(&[(name, &long)]));
+        assert_eq!(applied.refused, [format!("{name} has more than 100 bytes")]);
+    }
+}
+
+#[test]
+fn what_does_not_apply_is_mended_one_by_one() {
+    let of = |entries: &[(&str, &str)]| applied(&TopicRules::default(), &configs(entries));
+    let lags = [
+        ("max.compaction.lag.ms", "1"),
+        ("min.compaction.lag.ms", "2"),
+    ];
+    let both = of(&[lags[0], lags[1], ("a.newer.key", "x")]);
+    assert_eq!(both.refused.len(), 2);
+    assert!(check_change(&both, &of(&lags)).is_ok());
+    assert!(check_change(&both, &of(&[("a.newer.key", "x")])).is_ok());
+    assert!(check_change(&both, &of(&[("a.newer.key", "y")])).is_ok());
+    assert!(check_change(&of(&lags), &both).is_err());
+    let other = of(&[lags[0], ("min.compaction.lag.ms", "3")]);
+    assert!(check_change(&both, &other).is_err());
 }

@@ -17,14 +17,14 @@ use tests::raw::{RawClient, ops};
 
 use crate::kit::{P, Target, differs, now_ms, on_kafka, plain, text};
 
-const SET: i8 = 0;
-const DELETE: i8 = 1;
-const APPEND: i8 = 2;
-const SUBTRACT: i8 = 3;
-const TOPIC: i8 = 2;
-const BROKER: i8 = 4;
+pub(crate) const SET: i8 = 0;
+pub(crate) const DELETE: i8 = 1;
+pub(crate) const APPEND: i8 = 2;
+pub(crate) const SUBTRACT: i8 = 3;
+pub(crate) const TOPIC: i8 = 2;
+pub(crate) const BROKER: i8 = 4;
 
-type Entry<'a> = (&'a str, i8, Option<&'a str>);
+pub(crate) type Entry<'a> = (&'a str, i8, Option<&'a str>);
 
 fn resource(kind: i8, name: &str, entries: &[Entry<'_>]) -> AlterConfigsResource {
     let configs = entries.iter().map(|(key, op, value)| {
@@ -47,7 +47,7 @@ fn codes(response: &IncrementalAlterConfigsResponse) -> Vec<i16> {
     codes.collect()
 }
 
-async fn change(
+pub(crate) async fn change(
     client: &mut RawClient,
     kind: i8,
     name: &str,
@@ -81,7 +81,7 @@ async fn shown(client: &mut RawClient, topic: &str, key: &str) -> (String, i8) {
 
 /// Produces until the answer has `code`: at once here, soon on Kafka, whose brokers follow their
 /// controller. The time that the broker stamped.
-async fn produces(client: &mut RawClient, topic: &str, batch: Bytes, code: i16) -> i64 {
+pub(crate) async fn produces(client: &mut RawClient, topic: &str, batch: Bytes, code: i16) -> i64 {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     let tries = if on_kafka() { 200 } else { 1 };
     let mut answer = ops::produce(client, topic, 0, batch.clone()).await.unwrap();
@@ -102,7 +102,7 @@ fn stamped(timestamp_ms: i64) -> Bytes {
     spec.build()
 }
 
-fn of_bytes(len: usize) -> Bytes {
+pub(crate) fn of_bytes(len: usize) -> Bytes {
     let mut spec = P(-1, -1, -1, 1).spec();
     spec.records = vec![Record::value("x".repeat(len))];
     spec.build()
@@ -131,6 +131,18 @@ async fn the_largest_batch_changes_at_run_time() {
         shown(&mut client, "alter-size", key).await,
         ("1048588".to_owned(), 5)
     );
+}
+
+#[tokio::test]
+async fn a_batch_that_is_larger_than_a_segment_is_refused() {
+    let target = Target::shared();
+    let configs = [
+        ("segment.bytes", "1048576"),
+        ("max.message.bytes", "3000000"),
+    ];
+    let mut client = target.with_configs("alter-segment", 1, &configs).await;
+    produces(&mut client, "alter-segment", of_bytes(2_000_000), 18).await;
+    produces(&mut client, "alter-segment", of_bytes(1_000_000), 0).await;
 }
 
 #[tokio::test]
@@ -413,20 +425,6 @@ async fn requests_that_contradict_themselves_are_refused() {
     codes.dedup();
     assert_eq!(codes, [42]);
     produces(&mut client, "alter-bad", of_bytes(2000), 0).await;
-}
-
-#[tokio::test]
-async fn a_broker_takes_no_changes_while_it_runs() {
-    let target = Target::shared();
-    let mut client = target.connect().await;
-    let metadata = ops::metadata(&mut client, "none").await.unwrap();
-    let id = metadata.brokers[0].node_id.0.to_string();
-    // Kafka changes this one neither.
-    let fixed = [("num.partitions", SET, Some("7"))];
-    assert_eq!(change(&mut client, BROKER, &id, &fixed, false).await, 42);
-    let dynamic = [("message.max.bytes", SET, Some("1048588"))];
-    let code = change(&mut client, BROKER, &id, &dynamic, false).await;
-    assert_eq!(code, differs("broker-configs", 0, 42));
 }
 
 /// Every config that is accepted for more than what happens anyhow, and the test that sets it and

@@ -9,6 +9,7 @@
 
 mod apis;
 mod bodies;
+mod broker_configs;
 mod cluster;
 mod command;
 mod compaction;

@@ -15,11 +15,11 @@ use crate::kit::{P, Target, now_ms, on_kafka, produce};
 use crate::reading::fetch_request;
 
 /// Kafka looks for the first time after `log.initial.task.delay.ms`.
-const SOON: [(&str, &str); 2] = [
+pub(crate) const SOON: [(&str, &str); 2] = [
     ("log.retention.check.interval.ms", "100"),
     ("log.initial.task.delay.ms", "100"),
 ];
-const MEBIBYTE: &str = "1048576";
+pub(crate) const MEBIBYTE: &str = "1048576";
 
 /// One record of `len` bytes at a time.
 fn record(len: usize, timestamp: i64) -> bytes::Bytes {
@@ -37,7 +37,7 @@ async fn start(client: &mut RawClient, topic: &str) -> i64 {
 }
 
 /// Waits until the log begins at `wanted`, and that it stays there.
-async fn begins_at(client: &mut RawClient, topic: &str, wanted: i64) {
+pub(crate) async fn begins_at(client: &mut RawClient, topic: &str, wanted: i64) {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     for _ in 0..2400 {
         pace.tick().await;
@@ -107,6 +107,20 @@ async fn without_a_policy_nothing_goes() {
     }
 }
 
+/// A connection, and a new topic with four records of eight days ago, each in a segment of its own.
+pub(crate) async fn aged(target: &Target, topic: &str, configs: &[(&str, &str)]) -> RawClient {
+    let eight_days_ago = now_ms() - 8 * 86_400_000;
+    let small = [("segment.bytes", MEBIBYTE)];
+    let configs: Vec<_> = small.iter().chain(configs).copied().collect();
+    let mut client = target.with_configs(topic, 1, &configs).await;
+    for n in 0..4 {
+        let large = "x".repeat(600_000);
+        let batch = keyed(NOBODY, eight_days_ago, &[("k", Some(&large))]);
+        assert_eq!(produce(&mut client, topic, batch).await, (0, n));
+    }
+    client
+}
+
 /// What was stored meant something, perhaps to keep everything: the broker's defaults are not it.
 #[tokio::test]
 async fn a_topic_whose_configs_do_not_apply_after_a_restart_keeps_its_records() {
@@ -116,20 +130,8 @@ async fn a_topic_whose_configs_do_not_apply_after_a_restart_keeps_its_records() 
     let settings = [("log.retention.ms", "604800000")];
     let settings: Vec<_> = SOON.into_iter().chain(settings).collect();
     let target = Target::start(&settings);
-    let eight_days_ago = now_ms() - 8 * 86_400_000;
-    let aged = async |topic: &str, configs: &[(&str, &str)]| {
-        let small = [("segment.bytes", MEBIBYTE)];
-        let configs: Vec<_> = small.iter().chain(configs).copied().collect();
-        let mut client = target.with_configs(topic, 1, &configs).await;
-        for n in 0..4 {
-            let large = "x".repeat(600_000);
-            let batch = keyed(NOBODY, eight_days_ago, &[("k", Some(&large))]);
-            assert_eq!(produce(&mut client, topic, batch).await, (0, n));
-        }
-        client
-    };
     let lag = ("min.compaction.lag.ms", "7200000");
-    drop(aged("lags", &[("cleanup.policy", "compact"), lag]).await);
+    drop(aged(&target, "lags", &[("cleanup.policy", "compact"), lag]).await);
     target.gateway(|gateway, _| {
         assert!(gateway.stop().unwrap().success());
         let less = "log.cleaner.max.compaction.lag.ms=3600000";
@@ -140,7 +142,7 @@ async fn a_topic_whose_configs_do_not_apply_after_a_restart_keeps_its_records() 
     assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
     assert!(ready.contains("\nconfigs: lags: conflict topic"), "{ready}");
     // Another topic loses its records, this one does not.
-    let mut client = aged("plain", &[]).await;
+    let mut client = aged(&target, "plain", &[]).await;
     begins_at(&mut client, "plain", 4).await;
     begins_at(&mut client, "lags", 0).await;
     set(&mut client, "lags", "min.compaction.lag.ms", "0").await;
@@ -148,6 +150,25 @@ async fn a_topic_whose_configs_do_not_apply_after_a_restart_keeps_its_records() 
     set(&mut client, "lags", "cleanup.policy", "delete").await;
     begins_at(&mut client, "lags", 4).await;
     target.log_is_clean(&["a stored config of the topic is not in force"]);
+}
+
+#[tokio::test]
+async fn it_is_looked_for_first_soon_after_a_restart() {
+    if on_kafka() {
+        return;
+    }
+    // Behind the first look the next is an hour away.
+    let settings = [
+        ("log.initial.task.delay.ms", "100"),
+        ("log.retention.check.interval.ms", "3600000"),
+    ];
+    let target = Target::start(&settings);
+    let day = [("retention.ms", "86400000")];
+    drop(aged(&target, "old", &day).await);
+    target.kill_and_restart();
+    let mut client = target.connect().await;
+    ops::await_topic(&mut client, "old", 1).await.unwrap();
+    begins_at(&mut client, "old", 4).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 //! what a crash left half done; write the next assignment. A crash between any two steps leaves
 //! what the next start goes on from.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
@@ -237,6 +238,7 @@ async fn settle_cluster(
             group_slots: GROUP_SLOTS,
             features: ports.config.features.clone(),
             features_epoch: 0,
+            broker_configs: BTreeMap::new(),
             extra: Extra::new(),
         };
         files.replace(control, &path, &cluster).await?;

@@ -35,7 +35,7 @@ pub(super) struct Controller {
     /// The assignment is written elsewhere.
     assigned: bool,
     pub(super) cluster: ClusterFile,
-    /// `cluster.json` must be read again before features are decided on.
+    /// `cluster.json` must be read again before it is changed.
     pub(super) cluster_unsettled: bool,
     epoch: u64,
     health: Health,
@@ -123,7 +123,7 @@ impl Controller {
 
     /// Settles every name that a failure left unknown; those that fail again stay unknown.
     pub(super) async fn settle_all(&mut self) {
-        self.settle_features().await;
+        self.settle_cluster().await;
         for name in self.unsettled.clone() {
             if let Err(error) = self.settle(&name, false).await {
                 tracing::debug!(%error, topic = name, "still not known");
@@ -353,6 +353,7 @@ impl Controller {
         Some(ClusterView {
             cluster_id: self.cluster.cluster_id.as_str().into(),
             features: Arc::new(FinalizedFeatures::of(&self.cluster)),
+            broker_configs: Arc::new(self.cluster.broker_configs.clone()),
             topics: Arc::new(self.topics.clone()),
             assignment: Arc::new(Assignment::new(file, &self.topics)),
         })

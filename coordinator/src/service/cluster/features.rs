@@ -1,4 +1,5 @@
-//! Levels of finalized features (KIP-584), kept in `cluster.json`.
+//! What `cluster.json` keeps beside the cluster's id: levels of finalized features (KIP-584), and
+//! configs of brokers that were set while they ran.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,13 @@ use crate::volume::layout::Place;
 
 /// Levels of features by their Kafka names.
 pub type Levels = BTreeMap<String, i16>;
+
+/// Configs that were set, by Kafka's names.
+pub type Configs = BTreeMap<String, String>;
+
+/// Configs of brokers that were set while they ran: of each by its number, and under the empty
+/// name those of every broker.
+pub type BrokerConfigs = BTreeMap<String, Configs>;
 
 /// The features that the cluster has finalized.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,16 +50,46 @@ pub(super) fn completed(cluster: &ClusterFile, initial: &Levels) -> Option<Clust
 impl Controller {
     /// Finalizes levels of features. They are not visible before [`Controller::commit`].
     pub(super) async fn finalize(&mut self, levels: Levels) -> Result<(), NodeError> {
+        let change = |cluster: &mut ClusterFile| {
+            let before = cluster.features.clone();
+            cluster.features.extend(levels);
+            if cluster.features != before {
+                cluster.features_epoch += 1;
+            }
+        };
+        self.change_cluster(change).await
+    }
+
+    /// Replaces the configs of a broker, or under the empty name of every broker. They are not
+    /// visible before [`Controller::commit`].
+    pub(super) async fn alter_broker(
+        &mut self,
+        broker: String,
+        configs: Configs,
+    ) -> Result<(), NodeError> {
+        let change = |cluster: &mut ClusterFile| {
+            if configs.is_empty() {
+                cluster.broker_configs.remove(&broker);
+            } else {
+                cluster.broker_configs.insert(broker, configs);
+            }
+        };
+        self.change_cluster(change).await
+    }
+
+    async fn change_cluster(
+        &mut self,
+        change: impl FnOnce(&mut ClusterFile) + Send,
+    ) -> Result<(), NodeError> {
         if self.cluster_unsettled {
             let why = "the outcome of an earlier change is not known yet".to_owned();
             return Err(NodeError::Unavailable(why));
         }
         let mut next = self.cluster.clone();
-        next.features.extend(levels);
+        change(&mut next);
         if next == self.cluster {
             return Ok(());
         }
-        next.features_epoch += 1;
         let written = self.files.replace(&Place::Cluster.path(), &next).await;
         match &written {
             Ok(()) => {
@@ -65,7 +103,7 @@ impl Controller {
     }
 
     /// Reads `cluster.json` again where the outcome of a change is not known.
-    pub(super) async fn settle_features(&mut self) {
+    pub(super) async fn settle_cluster(&mut self) {
         if !self.cluster_unsettled {
             return;
         }
@@ -76,7 +114,7 @@ impl Controller {
                 self.dirty = true;
             }
             Ok(None) => tracing::error!("cluster.json is missing"),
-            Err(error) => tracing::debug!(%error, "features still not known"),
+            Err(error) => tracing::debug!(%error, "cluster.json still not known"),
         }
     }
 }
@@ -101,6 +139,7 @@ mod tests {
             group_slots: 50,
             features: levels(&[("a", 1)]),
             features_epoch: 4,
+            broker_configs: BrokerConfigs::new(),
             extra: Extra::new(),
         };
         assert_eq!(completed(&cluster, &levels(&[("a", 2)])), None);

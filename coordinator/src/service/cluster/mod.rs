@@ -47,7 +47,7 @@ use uuid::Uuid;
 pub use block_file::VolumeBlockFile;
 pub use damage::{Damage, DamageLog};
 pub use error::{NodeError, StartError, TopicError};
-pub use features::{FinalizedFeatures, Levels};
+pub use features::{BrokerConfigs, Configs, FinalizedFeatures, Levels};
 pub use fence_files::VolumeFenceFiles;
 pub use group_files::VolumeGroupFiles;
 pub use inspect::{Found, QUEUE_SHOWN_MAX, QueuedMarkers, SharedFiles};
@@ -333,6 +333,18 @@ impl ClusterNode {
 
     /// Reads what the leader of a partition left. The shard must have been opened before, if the
     /// store keeps files.
+    /// Replaces the configs of a broker, by its number, or under the empty name those of every
+    /// broker, which the caller has checked; durable and visible in [`ClusterNode::view`] when it
+    /// returns. After `Unavailable` either the old or the new ones hold.
+    pub async fn alter_broker_configs(
+        &self,
+        broker: String,
+        configs: Configs,
+    ) -> Result<(), NodeError> {
+        let asked = self.ask(|reply| Command::AlterBroker(broker, configs, reply));
+        asked.await.unwrap_or(Err(NodeError::Stopped))
+    }
+
     pub async fn read_partition(&self, log: LogId) -> Result<PartitionContent, NodeError> {
         let asked = self.ask(|reply| Command::ReadPartition(log, reply)).await;
         asked.unwrap_or(Err(NodeError::Stopped))

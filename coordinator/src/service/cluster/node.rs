@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::boot::Booted;
 use super::controller::Controller;
 use super::error::{NodeError, TopicError};
-use super::features::Levels;
+use super::features::{Configs, Levels};
 use super::files::Files;
 use super::partition_files::{PartitionContent, PartitionFile, PartitionStore};
 use super::registration::Heartbeat;
@@ -42,6 +42,7 @@ pub(super) enum Command {
     ),
     AddPartitions(Uuid, u32, Reply<Result<Arc<Topic>, TopicError>>),
     Finalize(Levels, Reply<Result<(), NodeError>>),
+    AlterBroker(String, Configs, Reply<Result<(), NodeError>>),
     ReadPartition(LogId, Reply<Result<PartitionContent, NodeError>>),
     WritePartition(LogId, Box<PartitionFile>, Reply<Result<(), NodeError>>),
     Damaged(String, String, Reply<()>),
@@ -57,7 +58,7 @@ enum Pending {
         Reply<Result<Arc<Topic>, TopicError>>,
     ),
     Deleted(Result<(), TopicError>, Reply<Result<(), TopicError>>),
-    Finalized(Result<(), NodeError>, Reply<Result<(), NodeError>>),
+    OfCluster(Result<(), NodeError>, Reply<Result<(), NodeError>>),
 }
 
 /// The io task.
@@ -191,7 +192,11 @@ impl Node {
                 }
                 Command::Finalize(levels, reply) => {
                     let outcome = self.controller.finalize(levels).await;
-                    pending.push(Pending::Finalized(outcome, reply));
+                    pending.push(Pending::OfCluster(outcome, reply));
+                }
+                Command::AlterBroker(broker, configs, reply) => {
+                    let outcome = self.controller.alter_broker(broker, configs).await;
+                    pending.push(Pending::OfCluster(outcome, reply));
                 }
                 Command::Delete(id, reply) => {
                     let outcome = self.controller.delete(id).await;
@@ -256,7 +261,7 @@ impl Node {
                 }
                 answer(reply, outcome);
             }
-            Pending::Finalized(outcome, reply) => {
+            Pending::OfCluster(outcome, reply) => {
                 let outcome = outcome.and_then(|()| match failure {
                     None => Ok(()),
                     Some(error) => Err(NodeError::from(error.clone())),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store_adapter::ids::{BrokerId, LeaderEpoch, LogId, ShardId};
 use uuid::Uuid;
 
-use super::features::FinalizedFeatures;
+use super::features::{BrokerConfigs, FinalizedFeatures};
 use super::topic_name::folded;
 use crate::slot_hash::fnv1a32;
 use crate::volume::format::{AssignmentFile, BrokerEntry, SlotEntry};
@@ -230,6 +230,8 @@ pub struct ClusterView {
     pub cluster_id: Arc<str>,
     /// The features that are finalized.
     pub features: Arc<FinalizedFeatures>,
+    /// What was set of brokers while they ran.
+    pub broker_configs: Arc<BrokerConfigs>,
     /// The topics.
     pub topics: Arc<TopicIndex>,
     /// Who owns what.

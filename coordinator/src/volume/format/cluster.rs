@@ -1,5 +1,5 @@
-//! `cluster.json`: what cluster this volume is, and the features that it has finalized. Begun on an
-//! empty volume only.
+//! `cluster.json`: what cluster this volume is, the features that it has finalized, and the configs
+//! of its brokers that were set while they ran. Begun on an empty volume only.
 
 use std::collections::BTreeMap;
 
@@ -32,13 +32,17 @@ pub struct ClusterFile {
     /// How often they were changed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub features_epoch: i64,
+    /// Configs of brokers that were set while they ran, by Kafka's names: of each broker by its
+    /// number, and under the empty name of every broker.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub broker_configs: BTreeMap<String, BTreeMap<String, String>>,
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
 impl Format for ClusterFile {
-    const LEN_MAX: u64 = 64 << 10;
+    const LEN_MAX: u64 = 1 << 20;
 
     fn check(&self) -> Result<(), FormatError> {
         let id_ok = !self.cluster_id.is_empty() && self.cluster_id.len() <= 64;
@@ -76,6 +80,7 @@ mod tests {
             group_slots: GROUP_SLOTS,
             features: BTreeMap::new(),
             features_epoch: 0,
+            broker_configs: BTreeMap::new(),
             extra: Extra::new(),
         };
         golden(SAMPLE, &value);
@@ -83,12 +88,21 @@ mod tests {
         let changed = ClusterFile {
             features: BTreeMap::from([("transaction.version".to_owned(), 2)]),
             features_epoch: 3,
-            ..value
+            ..value.clone()
         };
         let features = r#""features":{"transaction.version":2},"featuresEpoch":3}"#;
         let sample = SAMPLE.replace('}', &format!(",{features}"));
         golden(&sample, &changed);
         keeps_unknown::<ClusterFile>(&sample);
+
+        let set = |value: &str| BTreeMap::from([("log.retention.ms".into(), value.into())]);
+        let altered = ClusterFile {
+            broker_configs: BTreeMap::from([(String::new(), set("1")), ("0".into(), set("2"))]),
+            ..value
+        };
+        let configs =
+            r#""brokerConfigs":{"":{"log.retention.ms":"1"},"0":{"log.retention.ms":"2"}}}"#;
+        golden(&SAMPLE.replace('}', &format!(",{configs}")), &altered);
     }
 
     #[test]

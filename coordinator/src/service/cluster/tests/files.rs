@@ -324,7 +324,7 @@ fn fields_of_later_versions_survive() {
 #[test]
 fn a_file_that_is_too_large_is_refused_without_reading_it() {
     let site = Site::new(&World::new(7));
-    site.put(&Place::Cluster.path(), vec![b' '; 100_000].leak());
+    site.put(&Place::Cluster.path(), vec![b' '; (1 << 20) + 1].leak());
     let refusal = site.refused(0);
     assert!(matches!(refusal, StartError::Volume(_)), "{refusal}");
 }
