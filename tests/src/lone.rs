@@ -44,6 +44,7 @@ pub fn config() -> BootConfig {
             fetch_session_slots: 10,
             producer_id_expiration_ms: 86_400_000,
             producer_id_check_interval: Duration::from_mins(10),
+            retention_initial_delay: Duration::from_mins(5),
             retention_check_interval: Duration::from_mins(5),
             cleaner: CleanerConfig {
                 enable: false,

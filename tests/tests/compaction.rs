@@ -450,8 +450,8 @@ async fn together(handle: &tokio::runtime::Handle) {
         may_seal: true,
     };
     let mut told = Vec::new();
-    let each = leds.iter().map(|led| (Arc::clone(led), pass));
-    compact_together(each, &mut |led, done| {
+    let each = leds.iter().map(Arc::clone);
+    compact_together(each, &|_| Some(pass), &mut |led, done| {
         told.push((led.id().partition, done.unwrap().unwrap().rewritten.upto));
     })
     .await;

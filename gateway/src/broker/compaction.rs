@@ -49,7 +49,9 @@ impl Broker {
                 looks = looks.saturating_add(1);
                 told = told || broker.tells_that_nothing_is_compacted();
                 let mut sealed = false;
-                for partitions in broker.compacted(looks >= SEAL_EVERY).into_values() {
+                let may_seal = looks >= SEAL_EVERY;
+                for partitions in broker.compacted().into_values() {
+                    let pass = |partition: &Partition| broker.pass_of(partition, may_seal);
                     let mut tell = |partition: &Partition, done| {
                         sealed |= matches!(&done, Ok(Some(Compacted { sealed: true, .. })));
                         broker.note(partition, done);
@@ -57,7 +59,7 @@ impl Broker {
                     tokio::select! {
                         biased;
                         () = stopping.cancelled() => return,
-                        () = compact_together(partitions, &mut tell) => {}
+                        () = compact_together(partitions, &pass, &mut tell) => {}
                     }
                 }
                 if sealed {
@@ -87,26 +89,31 @@ impl Broker {
     }
 
     /// The partitions of compacted topics, by the shard whose files they share.
-    fn compacted(
-        &self,
-        may_seal: bool,
-    ) -> BTreeMap<ShardId, Vec<(Arc<Partition>, CompactionPass)>> {
+    fn compacted(&self) -> BTreeMap<ShardId, Vec<Arc<Partition>>> {
         let mut shards: BTreeMap<ShardId, Vec<_>> = BTreeMap::new();
         let topics = self.topics();
         let compacted = topics.iter().filter(|topic| topic.rules.compact);
         for topic in compacted.filter(|topic| topic.reclaims()) {
-            let pass = CompactionPass {
-                rules: topic.rules.compaction,
-                retention: topic.rules.retention,
-                budget: self.config.cleaner.dedupe_bytes,
-                may_seal,
-            };
             for (partition, shard) in topic.partitions.iter().zip(&topic.shards) {
-                let one = (Arc::clone(partition), pass);
-                shards.entry(*shard).or_default().push(one);
+                shards
+                    .entry(*shard)
+                    .or_default()
+                    .push(Arc::clone(partition));
             }
         }
         shards
+    }
+
+    /// How a partition is to be compacted as its topic is now; `None`: not at all.
+    fn pass_of(&self, partition: &Partition, may_seal: bool) -> Option<CompactionPass> {
+        let topic = self.topic_by_id(partition.id().topic)?;
+        let compacted = topic.rules.compact && topic.reclaims();
+        compacted.then_some(CompactionPass {
+            rules: topic.rules.compaction,
+            retention: topic.rules.retention,
+            budget: self.config.cleaner.dedupe_bytes,
+            may_seal,
+        })
     }
 
     fn note(&self, partition: &Partition, done: Result<Option<Compacted>, TrimError>) {

@@ -12,6 +12,7 @@ mod peers;
 mod placement;
 mod repair;
 mod retention;
+mod stopping;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -37,13 +38,15 @@ pub use node::{NodeCatalogue, NodeSnapshots};
 pub use peers::{Coordinators, NoPeers, Peers};
 pub use repair::{Condition, report_opened};
 
-use self::hosted::Hosted;
 use self::alter::TopicDefaults;
+use self::hosted::Hosted;
 use crate::answer_budget::AnswerBudget;
 use crate::api::{ApiRequest, ApiResponse, RequestContext, Staged};
 use crate::fetch_session::FetchSessions;
 use crate::metrics::{Compactions, ProduceClassified, StoreRefusals};
-use crate::partition::{Lane, PartitionDeps, SnapshotFiles, SnapshotPace, UNPACKING_MAX};
+use crate::partition::{
+    Lane, Partition, PartitionDeps, SnapshotFiles, SnapshotPace, UNPACKING_MAX,
+};
 
 /// What of the configuration the broker's services use.
 #[derive(Debug, Clone)]
@@ -66,6 +69,8 @@ pub struct BrokerConfig {
     pub producer_id_expiration_ms: i64,
     /// `producer.id.expiration.check.interval.ms`.
     pub producer_id_check_interval: std::time::Duration,
+    /// `log.initial.task.delay.ms`: when retention is looked for first.
+    pub retention_initial_delay: std::time::Duration,
     /// `log.retention.check.interval.ms`.
     pub retention_check_interval: std::time::Duration,
     /// `log.cleaner.*`.
@@ -165,12 +170,12 @@ pub struct Broker {
     /// KiB for long polls of many partitions.
     wide_polls: Arc<Semaphore>,
     hosted: Hosted,
+    topic_defaults: RwLock<Arc<TopicDefaults>>,
     stopping: CancellationToken,
     classified: Arc<ProduceClassified>,
     refusals: Arc<StoreRefusals>,
     compactions: Arc<Compactions>,
     /// Told when something closed that may be opened again.
-    topic_defaults: RwLock<Arc<TopicDefaults>>,
     repair: Arc<Notify>,
     /// Bounds what is unpacked at a time.
     unpacking: Arc<Semaphore>,
@@ -190,16 +195,16 @@ impl Broker {
                 )
             })
             .collect();
+        let set = parts.catalogue.broker_configs();
+        let topic_defaults = TopicDefaults::new(&parts.config, parts.id.0, set);
+        topic_defaults.tell();
         let broker = Arc::new(Self {
+            topic_defaults: RwLock::new(Arc::new(topic_defaults)),
             sessions: Mutex::new(FetchSessions::new(parts.config.fetch_session_slots)),
             answers: AnswerBudget::new(parts.config.queued_response_bytes),
             wide_polls: Arc::new(Semaphore::new(WIDE_POLLS_KIB)),
             env: parts.env,
-        let set = parts.catalogue.broker_configs();
-        let topic_defaults = TopicDefaults::new(&parts.config, parts.id.0, set);
-        topic_defaults.tell();
             id: parts.id,
-            topic_defaults: RwLock::new(Arc::new(topic_defaults)),
             cluster_id: StrBytes::from_string(parts.cluster_id),
             config: parts.config,
             listeners,
@@ -251,8 +256,16 @@ impl Broker {
     /// Writes snapshots of what changed, and closes the store. Requests must be drained.
     pub async fn relinquish(&self) {
         self.begin_stop();
-        for partition in self.hosted.partitions() {
-            partition.relinquish().await;
+        let changed = self.hosted.partitions().into_iter();
+        let changed = changed.map(|partition| (partition.unsaved(), partition));
+        let changed = changed.filter(|(bytes, _)| *bytes > 0).collect();
+        let write = async |partition: Arc<Partition>| partition.relinquish().await;
+        let clock = || self.env.clock.monotonic();
+        let left = stopping::most_first(changed, write, clock).await;
+        if left > 0 {
+            let what = "the disk is slow: some partitions stop without a snapshot, and the next \
+                        start reads what they got since their last one";
+            tracing::warn!(partitions = left, "{what}");
         }
         if let Err(error) = self.store.close().await {
             tracing::error!(%error, "the store did not close cleanly");

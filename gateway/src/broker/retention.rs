@@ -8,19 +8,22 @@ use super::{Broker, HostedTopic};
 use crate::partition::TrimError;
 
 impl Broker {
-    /// Applies retention every `log.retention.check.interval.ms`, with the topics' configs of then.
+    /// Applies retention after `log.initial.task.delay.ms`, and then every
+    /// `log.retention.check.interval.ms`, with the topics' configs of then.
     pub(super) fn start_retention(self: &Arc<Self>) {
         let broker = Arc::downgrade(self);
         let clock = self.env.clock.clone();
         let interval = self.config.retention_check_interval;
+        let mut wait = self.config.retention_initial_delay;
         let stopping = self.stopping.clone();
         let task: BoxFuture<'static, ()> = Box::pin(async move {
             loop {
                 tokio::select! {
                     biased;
                     () = stopping.cancelled() => return,
-                    () = clock.sleep(interval) => {}
+                    () = clock.sleep(wait) => {}
                 }
+                wait = interval;
                 let Some(broker) = broker.upgrade() else {
                     return;
                 };
@@ -33,13 +36,17 @@ impl Broker {
     }
 
     async fn retain(&self, topic: &HostedTopic) {
-        if !topic.rules.delete || !topic.reclaims() {
-            return;
-        }
         for partition in &topic.partitions {
             if self.stopping.is_cancelled() {
                 return;
             }
+            // As it is now: a look at many partitions takes long, and what an answered change keeps
+            // must stay.
+            let topic = self.topic_by_id(topic.id);
+            let reclaimed = topic.filter(|topic| topic.rules.delete && topic.reclaims());
+            let Some(topic) = reclaimed else {
+                return;
+            };
             let now_ms = self.env.clock.wall_ms();
             let log = partition.id();
             match partition

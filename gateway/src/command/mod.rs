@@ -96,7 +96,13 @@ fn serve(config: Config, print_addresses: bool) -> ExitCode {
         .enable_all()
         .build();
     match runtime {
-        Ok(runtime) => runtime.block_on(run_gateway(config, print_addresses)),
+        Ok(runtime) => {
+            let code = runtime.block_on(run_gateway(config, print_addresses));
+            // What still waits on threads of its own, such as for space on a full disk, would panic
+            // once its timers are gone; the process ends in a moment.
+            std::mem::forget(runtime);
+            code
+        }
         Err(error) => {
             tracing::error!(%error, "cannot start the workers");
             ExitCode::from(FAILED)

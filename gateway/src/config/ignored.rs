@@ -18,7 +18,6 @@ pub(super) const FAMILIES: &[(&str, &str)] = &[
     ("log.preallocate", OWN_FILES),
     ("log.segment.delete.", OWN_FILES),
     ("log.dir.failure.", OWN_FILES),
-    ("log.initial.", OWN_FILES),
     ("log.local.retention.", "there is no tiered storage"),
     (
         "log.message.downconversion.",

@@ -211,6 +211,9 @@ fn broker(settings: &Settings, log_dir: String) -> Result<BrokerConfig, ConfigEr
             retention: retention::rules(settings)?,
             compaction: compaction::rules(settings)?,
         },
+        retention_initial_delay: Duration::from_millis(
+            settings.number("log.initial.task.delay.ms")?,
+        ),
         retention_check_interval: Duration::from_millis(
             settings.number("log.retention.check.interval.ms")?,
         ),

@@ -12,7 +12,8 @@ pub fn validate(error: &ValidateError) -> ResponseError {
         }
         ValidateError::InvalidTimestamp(_) => ResponseError::InvalidTimestamp,
         ValidateError::Corrupt(_) => ResponseError::CorruptMessage,
-        ValidateError::TooLarge { .. } => ResponseError::MessageTooLarge,
+        ValidateError::TooLarge(..) => ResponseError::MessageTooLarge,
+        ValidateError::LargerThanSegment(..) => ResponseError::RecordListTooLarge,
         ValidateError::UnsupportedCompression => ResponseError::UnsupportedCompressionType,
     }
 }
@@ -25,7 +26,8 @@ pub fn validate_has_log_start(error: &ValidateError) -> bool {
         | ValidateError::InvalidRecords(_)
         | ValidateError::InvalidTimestamp(_) => true,
         ValidateError::Corrupt(_)
-        | ValidateError::TooLarge { .. }
+        | ValidateError::TooLarge(..)
+        | ValidateError::LargerThanSegment(..)
         | ValidateError::UnsupportedCompression => false,
     }
 }
@@ -47,7 +49,8 @@ mod tests {
                 2,
                 false,
             ),
-            (ValidateError::TooLarge { len: 2, max: 1 }, 10, false),
+            (ValidateError::TooLarge(2, 1), 10, false),
+            (ValidateError::LargerThanSegment(2, 1), 18, false),
             (ValidateError::UnsupportedCompression, 76, false),
         ];
         for (error, code, log_start) in rows {

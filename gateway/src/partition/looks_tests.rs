@@ -87,3 +87,33 @@ async fn compaction_looks_at_no_piece_while_too_little_is_new() {
     assert!(done.unwrap().is_some());
     assert!(told() > 1);
 }
+
+#[tokio::test]
+async fn what_is_not_to_be_compacted_any_more_stays() {
+    let pass = |min_lag_ms| CompactionPass {
+        rules: CompactionRules {
+            min_dirty_ratio: 0,
+            min_lag_ms,
+            ..CompactionRules::default()
+        },
+        retention: RetentionRules::default(),
+        budget: 1 << 20,
+        may_seal: true,
+    };
+    let (_, led) = filled().await;
+    // What the configs are when it is looked at, and before anything goes.
+    for (looked, then, goes) in [
+        (Some(0), None, false),
+        (Some(0), Some(5), false),
+        (None, Some(0), false),
+        (Some(0), Some(0), true),
+    ] {
+        let answers = Mutex::new(vec![then, looked]);
+        let pass_of = |_: &Partition| answers.lock().pop().flatten().map(pass);
+        let mut done = Vec::new();
+        let mut tell = |_: &Partition, one: Result<Option<Compacted>, TrimError>| done.push(one);
+        compact_together([Arc::clone(&led)], &pass_of, &mut tell).await;
+        let gone = done.iter().any(|one| matches!(one, Ok(Some(_))));
+        assert_eq!(gone, goes, "{looked:?}, {then:?}: {done:?}");
+    }
+}

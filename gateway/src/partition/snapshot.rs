@@ -140,6 +140,11 @@ impl Partition {
         self.deps.snapshots.write(self.snapshot()).await
     }
 
+    /// Durable bytes that are in no snapshot.
+    pub fn unsaved(&self) -> u64 {
+        self.state.lock().unsaved.own
+    }
+
     /// At the end of leadership: a snapshot, if anything became durable since the last one.
     pub async fn relinquish(&self) {
         let changed = self.state.lock().unsaved.clear();

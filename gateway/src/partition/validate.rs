@@ -170,14 +170,12 @@ pub enum ValidateError {
     /// The bytes are damaged: length, magic or CRC.
     #[error("corrupt batch: {0}")]
     Corrupt(CorruptBatch),
-    /// Larger than `max.message.bytes`.
-    #[error("batch of {len} bytes, max.message.bytes is {max}")]
-    TooLarge {
-        /// Bytes of the batch as sent.
-        len: usize,
-        /// What the topic allows.
-        max: i64,
-    },
+    /// Larger than `max.message.bytes`: bytes of the batch as sent, and what the topic allows.
+    #[error("batch of {0} bytes, max.message.bytes is {1}")]
+    TooLarge(usize, i64),
+    /// Larger than `segment.bytes`: the same.
+    #[error("batch of {0} bytes, segment.bytes is {1}")]
+    LargerThanSegment(usize, i64),
     /// A codec that this version of Produce does not have.
     #[error("zstd needs Produce v7")]
     UnsupportedCompression,
@@ -201,7 +199,8 @@ impl ValidateError {
             Self::InvalidRecords(records) | Self::InvalidTimestamp(records) => records,
             Self::InvalidRecord(_)
             | Self::Corrupt(_)
-            | Self::TooLarge { .. }
+            | Self::TooLarge(..)
+            | Self::LargerThanSegment(..)
             | Self::UnsupportedCompression => &[],
         };
         records
@@ -326,11 +325,9 @@ pub(super) fn batch_within(
     if header.base_offset != 0 {
         return Err(InvalidRecord::BaseOffset(header.base_offset).into());
     }
-    if i64::try_from(bytes.len()).is_ok_and(|len| len > rules.max_message_bytes) {
-        return Err(ValidateError::TooLarge {
-            len: bytes.len(),
-            max: rules.max_message_bytes,
-        });
+    let (len, max) = (bytes.len(), rules.max_message_bytes);
+    if i64::try_from(len).is_ok_and(|len| len > max) {
+        return Err(ValidateError::TooLarge(len, max));
     }
     let batch = Batch::parse(bytes)?;
     check_header(&batch)?;
@@ -347,6 +344,10 @@ pub(super) fn batch_within(
         codec if packed::may_be(codec, &records) => check.header_only(&header)?,
         _ => return Err(InvalidRecord::Foreign.into()),
     };
+    let (len, max) = (batch.bytes().len(), rules.retention.segment_bytes);
+    if i64::try_from(len).is_ok_and(|len| len > max) {
+        return Err(ValidateError::LargerThanSegment(len, max));
+    }
     Ok(match rules.timestamp_type {
         TimestampType::CreateTime => Valid {
             batch: batch.with_create_time(max_timestamp),

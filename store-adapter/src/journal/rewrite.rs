@@ -95,6 +95,8 @@ pub(super) enum Failed {
     Ended,
     /// More of it is needed than was thought.
     NotWorth,
+    /// There is no room for what is kept of it beside the old one.
+    NoRoom,
     /// Nothing happened, and it may go better later.
     Step(VolumeError),
     /// It may have taken the old one's place. Readers go on with the old one, which is as good, and
@@ -192,6 +194,10 @@ impl Rewriter {
                 left_alone.push(id);
                 false
             }
+            Failed::NoRoom => {
+                tracing::debug!(%path, "too little space is free to write a journal file anew");
+                true
+            }
             Failed::Unsure(error) => {
                 tracing::warn!(%path, %error, "a journal file may have been written anew");
                 true
@@ -274,6 +280,12 @@ impl Rewriter {
         needed: &[Needed],
         sifters: &mut Sifters,
     ) -> Result<(), Failed> {
+        let extents = needed.iter().flat_map(|one| &one.extents);
+        let kept = extents.map(|extent| u64::from(extent.bytes)).sum();
+        let space = self.files.volume().space().await;
+        if space.is_ok_and(|space| !self.config.reserve.has_room_for(kept, space)) {
+            return Err(Failed::NoRoom);
+        }
         let old = self.files.handle(id).await?;
         let draft = self.claim.begin().await?;
         match self.fill(&old, (id, closed), needed, sifters, &draft).await {

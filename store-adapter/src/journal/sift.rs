@@ -19,6 +19,7 @@ use super::asked::{Asked, closed};
 use super::copying::{Needed, Taker, each_needed};
 use super::extents::Extent;
 use super::file::{FileId, Seed};
+use super::files::path;
 use super::frame::Frame;
 use super::queue::{Command, Reply, answer};
 use super::rewrite::{Failed, Pace, Rewriter};
@@ -355,6 +356,9 @@ impl Rewriter {
             return Ok(());
         }
         if left_alone.contains(&id) || self.files.is_damaged(id) {
+            let (path, logs) = (path(id), sifters.0.len());
+            let why = "its logs are not compacted from there on: it is damaged and kept as it is";
+            tracing::warn!(%path, logs, "{why}");
             return Err(Failed::NotWorth);
         }
         let needed = self.needed(id).await?;

@@ -47,6 +47,12 @@ impl Reserve {
         space.free < self.bytes(space.total)
     }
 
+    /// Whether a copy of `bytes`, by which space is to be given back, fits into a volume with
+    /// `space`: half of what is reserved stays for those that it is reserved for.
+    pub fn has_room_for(self, bytes: u64, space: Space) -> bool {
+        space.free >= bytes.saturating_add(self.bytes(space.total) / 2)
+    }
+
     fn bytes(self, total: u64) -> u64 {
         match self {
             Self::None => 0,
@@ -426,6 +432,23 @@ mod tests {
         assert!(is_there().await);
         watch(Reserve::None).hold_room(path.clone()).await;
         assert!(!is_there().await);
+    }
+
+    #[test]
+    fn a_copy_leaves_half_of_what_is_reserved() {
+        let space = Space {
+            free: 60,
+            total: 1000,
+        };
+        for (reserve, bytes, fits) in [
+            (Reserve::Bytes(40), 40, true),
+            (Reserve::Bytes(40), 41, false),
+            (Reserve::Bytes(200), 1, false),
+            (Reserve::None, 60, true),
+            (Reserve::None, 61, false),
+        ] {
+            assert_eq!(reserve.has_room_for(bytes, space), fits, "{reserve:?}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -157,11 +157,14 @@ impl Cluster {
         let mut config = config(&self.plan, role);
         if let Some(rules) = self.plan.retention.filter(|_| !self.net.is_calm()) {
             config.broker.topic_defaults.retention = rules;
-            config.broker.retention_check_interval = Duration::from_millis(self.plan.retain_ms);
+            let interval = Duration::from_millis(self.plan.retain_ms);
+            config.broker.retention_initial_delay = interval;
+            config.broker.retention_check_interval = interval;
         }
         if let Some(rules) = self.plan.compaction {
             let topics = &mut config.broker.topic_defaults;
-            (topics.compact, topics.delete, topics.compaction) = (true, false, rules);
+            (topics.compact, topics.compaction) = (true, rules);
+            topics.delete = self.plan.retention.is_some();
             config.broker.cleaner.enable = !self.net.is_calm();
             config.broker.cleaner.backoff = Duration::from_millis(self.plan.clean_ms);
         }

@@ -265,7 +265,7 @@ impl Plan {
         }
         // Drawn apart, so that all else of a seed is what it is without.
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x0c1e_a2ed);
-        let compacted = plan.retention.is_none() && !is(Theme::OsFlush) && rng.bool();
+        let compacted = !is(Theme::OsFlush) && rng.bool();
         Self {
             compaction: compacted.then(|| compaction(&mut rng)),
             clean_ms: [20, 100, 500][rng.usize(0..3)],
@@ -299,7 +299,8 @@ fn retention(rng: &mut fastrand::Rng) -> RetentionRules {
     RetentionRules {
         retention_ms: [-1, 100, 1_000][rng.usize(0..3)],
         retention_bytes: [500, 2_000, 8_000][rng.usize(0..3)],
-        segment_bytes: [300, 1_000][rng.usize(0..2)],
+        // The largest batch fits.
+        segment_bytes: [1_500, 3_000][rng.usize(0..2)],
         segment_ms: 1_000_000,
     }
 }

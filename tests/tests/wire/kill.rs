@@ -1,6 +1,8 @@
 //! kill -9: what was acknowledged is there, what was not can be sent again, and who starts twice.
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use kafka_protocol::messages::ProduceRequest;
@@ -232,6 +234,32 @@ async fn a_clean_stop_ends_with_zero_and_keeps_everything() {
     for (sequence, code, base) in [(0, 45, -1), (1, 0, 1), (5, 0, 5), (6, 0, 6)] {
         let got = produce(&mut client, "stopped", P(7, 0, sequence, 1).batch()).await;
         assert_eq!(got, (code, base), "{sequence}");
+    }
+    target.log_is_clean(&[]);
+}
+
+#[tokio::test]
+async fn a_stop_and_restart_does_not_wait_for_half_a_request_of_the_admin_port() {
+    if on_kafka() {
+        return;
+    }
+    let target = Target::start(&[]);
+    for round in 0..8 {
+        let address = target.gateway(|gateway, _| gateway.admin_address());
+        let half = |text: &str| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            stream.write_all(text.as_bytes()).unwrap();
+            stream
+        };
+        let asked = ["G", "GET /readyz HTTP/1.1\r\nHost: x\r\n", ""];
+        let asked = asked.map(half);
+        // Behind one that is answered: the others were read.
+        assert!(target.admin("/readyz").starts_with("HTTP/1.1 200 "));
+        target.gateway(|gateway, _| {
+            assert_eq!(gateway.stop().unwrap().code(), Some(0), "round {round}");
+            gateway.restart().unwrap();
+        });
+        drop(asked);
     }
     target.log_is_clean(&[]);
 }

@@ -61,6 +61,15 @@ pub(super) const KEYS: &[Key] = &[
         "How often that is looked for.",
     ),
     used(
+        "log.initial.task.delay.ms",
+        Kind::Int {
+            min: 0,
+            max: i64::MAX,
+        },
+        "30000",
+        "How long after the start it is looked for first.",
+    ),
+    used(
         "log.segment.bytes",
         Kind::Int {
             min: 1 << 20,

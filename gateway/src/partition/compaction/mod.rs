@@ -43,6 +43,8 @@ pub(super) struct Cleaned {
     upto: i64,
     /// Whether there is something of a transaction below it.
     transactional: bool,
+    /// Whether there is a batch that can't be taken apart below it.
+    opaque: bool,
     /// Left alone until then, ms since the Unix epoch.
     not_before_ms: i64,
     /// The time of the first piece from an offset on, by `max.compaction.lag.ms`.
@@ -84,17 +86,24 @@ struct Judged {
 /// What became of a partition: nothing, if it was not time.
 type Outcome = Result<Option<Compacted>, TrimError>;
 
-/// Compacts those of `partitions` for which it is time; tells of each what was done, if anything.
-/// Their logs lie in the same files: what comes due together is handed to the store together, and
-/// the memory for keys is one for all.
+/// Compacts those of `partitions` for which it is time, as `pass_of` says of each; tells of each
+/// what was done, if anything. Their logs lie in the same files: what comes due together is handed
+/// to the store together, and the memory for keys is one for all.
+///
+/// That takes long. So each is asked for when it is looked at, and again before anything of it
+/// goes: what a change of configs keeps that was answered meanwhile must stay.
 pub async fn compact_together(
-    partitions: impl IntoIterator<Item = (Arc<Partition>, CompactionPass)>,
+    partitions: impl IntoIterator<Item = Arc<Partition>>,
+    pass_of: &(dyn Fn(&Partition) -> Option<CompactionPass> + Send + Sync),
     tell: &mut (dyn FnMut(&Partition, Outcome) + Send),
 ) {
     let mut partitions = partitions.into_iter();
     loop {
         let (mut due, mut bytes) = (Vec::new(), 0_usize);
-        for (partition, pass) in partitions.by_ref() {
+        for partition in partitions.by_ref() {
+            let Some(pass) = pass_of(&partition) else {
+                continue;
+            };
             let budget = pass.budget.saturating_sub(bytes);
             match partition
                 .judge_records(CompactionPass { budget, ..pass })
@@ -104,7 +113,7 @@ pub async fn compact_together(
                 Err(error) => tell(&partition, Err(error)),
                 Ok(Some(judged)) => {
                     bytes = bytes.saturating_add(judged.bytes);
-                    due.push((partition, judged));
+                    due.push((partition, pass.rules, judged));
                 }
             }
             // The next one finds at least half of the memory free.
@@ -115,7 +124,10 @@ pub async fn compact_together(
         if due.is_empty() {
             return;
         }
-        let rewriting = due.into_iter().map(|(partition, judged)| async move {
+        due.retain(|(partition, rules, _)| {
+            pass_of(partition).is_some_and(|pass| pass.rules == *rules)
+        });
+        let rewriting = due.into_iter().map(|(partition, _, judged)| async move {
             let done = partition.rewrite_records(judged).await;
             (partition, done)
         });
@@ -279,9 +291,10 @@ impl Partition {
             (aborted, last_written(producers, upto))
         });
         let (aborted, producers) = (Aborted::new(&aborted), producers.into_iter().collect());
-        let (clean_upto, transactional) = {
+        let (clean_upto, transactional, opaque) = {
             let cleaned = self.cleaned.lock();
-            (cleaned.upto.max(visible.log_start), cleaned.transactional)
+            let clean_upto = cleaned.upto.max(visible.log_start);
+            (clean_upto, cleaned.transactional, cleaned.opaque)
         };
         let now_ms = self.deps.env.clock.wall_ms();
         let mut scan = Scan::new(aborted.clone(), clean_upto, pass.budget, now_ms);
@@ -317,6 +330,7 @@ impl Partition {
             producers,
             now_ms: self.deps.env.clock.wall_ms(),
             delete_retention_ms: pass.rules.delete_retention_ms,
+            tombstones_stay: opaque || scan.opaque > 0,
         };
         let bytes = bytes.saturating_add(survivors.known_bytes());
         Ok((survivors, scan, bytes))
@@ -335,6 +349,7 @@ impl Partition {
         let mut cleaned = self.cleaned.lock();
         cleaned.first = None;
         cleaned.transactional = scan.transactional;
+        cleaned.opaque |= scan.opaque > 0;
         if rewritten.upto <= cleaned.upto {
             // A file of the log can't be written anew: why, the store has said.
             cleaned.not_before_ms = self.deps.env.clock.wall_ms().saturating_add(STUCK_MS);

@@ -105,6 +105,9 @@ pub struct Survivors {
     pub now_ms: i64,
     /// `delete.retention.ms`.
     pub delete_retention_ms: i64,
+    /// Whether tombstones stay however old they are: a batch that can't be taken apart may hold an
+    /// older record of their key, which would be there again without them.
+    pub tombstones_stay: bool,
 }
 
 /// The last batches of the producers of a partition, as far as they matter below `upto`.
@@ -182,7 +185,7 @@ impl Survivors {
             return newest.is_some_and(|newest| offset < newest);
         }
         newest.is_none_or(|newest| offset >= newest)
-            && (record.value.is_some() || self.is_early(header))
+            && (record.value.is_some() || self.tombstones_stay || self.is_early(header))
     }
 
     fn marker(&self, header: &BatchHeader, batch: &Bytes) -> Left {

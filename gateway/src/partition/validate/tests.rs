@@ -4,6 +4,7 @@ use store_adapter::ids::{ProducerEpoch, ProducerId, Sequence};
 
 use super::*;
 use crate::error_code;
+use crate::partition::RetentionRules;
 
 const NOW: i64 = 1_700_000_000_000;
 /// What nobody unpacks.
@@ -247,6 +248,22 @@ fn size_is_checked_before_the_crc_and_after_the_base_offset() {
     // A fragment behind the batch does not count.
     let longer = Bytes::from([&bytes[..], &[0; 11]].concat());
     assert!(check_with(&limited(len), &longer).is_ok());
+}
+
+#[test]
+fn a_batch_fits_into_a_segment() {
+    let bytes = sent(header(2), &keyed(2));
+    let len = i64::try_from(bytes.len()).unwrap();
+    let limited = |segment_bytes| TopicRules {
+        retention: RetentionRules {
+            segment_bytes,
+            ..RetentionRules::default()
+        },
+        ..TopicRules::default()
+    };
+    assert!(check_with(&limited(len), &bytes).is_ok());
+    let too_large = check_with(&limited(len - 1), &bytes).unwrap_err();
+    assert_eq!(error_code::validate(&too_large).code(), 18);
 }
 
 #[test]

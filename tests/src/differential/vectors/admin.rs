@@ -266,7 +266,8 @@ const OWN_KEYS: &[&str] = &[
     "journal.segment.bytes",
     "logging.filter",
     "logging.format",
-    // Internal to Kafka, which does not show it.
+    // These two are internal to Kafka, which does not show them.
+    "log.initial.task.delay.ms",
     "producer.id.expiration.check.interval.ms",
     "queued.max.response.bytes",
     "shutdown.drain.ms",

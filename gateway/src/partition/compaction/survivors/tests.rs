@@ -35,6 +35,7 @@ fn survivors() -> Survivors {
         ]),
         now_ms: 50_000,
         delete_retention_ms: 100,
+        tombstones_stay: false,
     }
 }
 
@@ -125,6 +126,8 @@ fn what_has_a_horizon_goes_when_it_is_passed() {
         // It waits for nothing but the producer.
         assert_eq!(left(&survivors, &empty), "whole");
     }
+    survivors.tombstones_stay = true;
+    assert_eq!(left(&survivors, &mixed), "whole");
     survivors.producers.clear();
     assert_eq!(left(&survivors, &empty), "nothing");
     // A marker that came to be needed again, as one of a new session.
