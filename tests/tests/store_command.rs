@@ -3,7 +3,17 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use kafka_protocol::messages::{
+    EndTxnRequest, GroupId, InitProducerIdRequest, OffsetCommitRequest, OffsetFetchRequest,
+    TransactionalId,
+};
+use kafka_protocol::protocol::StrBytes;
 use serde_json::Value;
 use tests::gatewayproc::{Gateway, GatewayOptions, binary};
 use tests::raw::batch::{BatchSpec, Record};
@@ -119,6 +129,94 @@ async fn a_stopped_store_is_checked_dumped_and_exported_and_not_changed() {
     assert_eq!(tree(&data_dir), before);
 }
 
+/// A record of a transaction in `orders`, which is ended so, if it is.
+async fn transaction(client: &mut RawClient, id: &'static str, end: Option<bool>) {
+    let transactional_id = TransactionalId(StrBytes::from_static_str(id));
+    let request = InitProducerIdRequest::default()
+        .with_transactional_id(Some(transactional_id.clone()))
+        .with_transaction_timeout_ms(60_000);
+    let session = client.call(&request, 4).await.unwrap();
+    assert_eq!(session.error_code, 0);
+    let spec = BatchSpec {
+        producer_id: session.producer_id.0,
+        producer_epoch: session.producer_epoch,
+        base_sequence: 0,
+        attributes: 0x10,
+        records: vec![Record::value(id.as_bytes().to_vec())],
+        ..BatchSpec::default()
+    };
+    // From v12 on the batch adds the partition to its transaction.
+    let request = ops::produce_request("orders", 0, spec.build())
+        .with_transactional_id(Some(transactional_id.clone()));
+    let sent = client.call(&request, 12).await.unwrap();
+    assert_eq!(sent.responses[0].partition_responses[0].error_code, 0);
+    let Some(commit) = end else { return };
+    let request = EndTxnRequest::default()
+        .with_transactional_id(transactional_id)
+        .with_producer_id(session.producer_id)
+        .with_producer_epoch(session.producer_epoch)
+        .with_committed(commit);
+    assert_eq!(client.call(&request, 5).await.unwrap().error_code, 0);
+}
+
+#[tokio::test]
+async fn an_export_tells_what_became_of_transactions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut gateway, data_dir) = filled(dir.path()).await;
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    transaction(&mut client, "waits", None).await;
+    transaction(&mut client, "counts", Some(true)).await;
+    transaction(&mut client, "aborted", Some(false)).await;
+    transaction(&mut client, "counts", Some(true)).await;
+    gateway.process().kill().unwrap();
+    let exported = lines(&store(&data_dir, &["export", "orders", "--from", "5"]));
+    let told: Vec<_> = exported
+        .iter()
+        .map(|one| (one["value"].as_str(), one["transaction"].as_str()))
+        .collect();
+    let expected = [
+        ("waits", "open"),
+        ("counts", "committed"),
+        ("aborted", "aborted"),
+        ("counts", "committed"),
+    ];
+    assert_eq!(
+        told,
+        expected.map(|(value, fate)| (Some(value), Some(fate)))
+    );
+    assert!(exported[0]["producerId"].is_i64());
+    let values = |output: &Output| {
+        let lines = text(&output.stdout);
+        let lines = lines.lines().map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            line["value"].as_str().map(str::to_owned)
+        });
+        lines.flatten().collect::<Vec<_>>()
+    };
+    let arguments = ["export", "orders", "--committed"];
+    let committed = store(&data_dir, &arguments);
+    assert!(committed.status.success());
+    assert_eq!(
+        values(&committed),
+        ["one", "two", "three", "five", "counts", "counts"]
+    );
+    // A marker may lie in what can't be read.
+    let journal = data_dir.join("__store/shard-0/journal");
+    for entry in std::fs::read_dir(&journal).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(7).position(|part| part == b"aborted") {
+            bytes[at] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    let unsure = store(&data_dir, &arguments);
+    assert_eq!(unsure.status.code(), Some(1));
+    assert_eq!(values(&unsure).len(), 6);
+    let said = text(&unsure.stderr);
+    assert!(said.contains("what became of its transaction"), "{said}");
+}
+
 /// Flips a bit in the batch of the offsets 2 and 3 of `orders`; the file.
 fn damage(data_dir: &Path) -> PathBuf {
     let journal = data_dir.join("__store/shard-0/journal");
@@ -187,6 +285,13 @@ async fn what_is_left_of_a_log_that_is_offline_is_shown() {
     assert_eq!(lines(&store(&data_dir, &["export", "other"])).len(), 1);
 }
 
+/// Whether this process was started to outlive its terminal.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    u64::from_str_radix(mask.unwrap().trim(), 16).unwrap() & 1 != 0
+}
+
 #[tokio::test]
 async fn databases_of_kv_are_read_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -238,7 +343,11 @@ async fn databases_of_kv_are_read_too() {
     let unknown = text(&kv(&["export", "no-such"]).stderr);
     assert!(unknown.contains("no log of topic"), "{unknown}");
     assert_eq!(tree(&data_dir), before);
-    for signal in ["TERM", "INT"] {
+    for signal in ["TERM", "INT", "HUP", "KILL"] {
+        if signal == "HUP" && ignores_hang_up() {
+            // So does what is started here, which goes on then.
+            continue;
+        }
         let mut command = Command::new(binary().unwrap());
         command.env("TMPDIR", &scratch);
         command.arg("store").arg("--data-dir").arg(&data_dir);
@@ -252,10 +361,20 @@ async fn databases_of_kv_are_read_too() {
             .read_exact(&mut [0])
             .unwrap();
         assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1);
+        // Another one leaves it alone.
+        assert!(kv(&["check"]).status.success());
+        assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1);
         let pid = running.id().to_string();
         let killed = Command::new("kill").args(["-s", signal, &pid]).status();
         assert!(killed.unwrap().success());
-        assert_eq!(running.wait().unwrap().code(), Some(1));
+        let ended = running.wait().unwrap();
+        if signal == "KILL" {
+            // Its copy goes with the next command.
+            assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1);
+            assert!(kv(&["check"]).status.success());
+        } else {
+            assert_eq!(ended.code(), Some(1));
+        }
         assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
     }
     // Where the database can't be read, nothing is said of what is in it.
@@ -387,6 +506,144 @@ async fn a_manifest_that_is_damaged_or_tells_of_more_is_found() {
             assert!(said.contains(&format!("orders/0/{name}: ")), "{said}");
         }
     }
+}
+
+/// A group with an offset, and a transactional id of which there is a second session.
+async fn coordinated(client: &mut RawClient) {
+    let partition = OffsetCommitRequestPartition::default().with_committed_offset(1);
+    let topic = OffsetCommitRequestTopic::default()
+        .with_name(ops::topic_name("orders"))
+        .with_partitions(vec![partition]);
+    let request = OffsetCommitRequest::default()
+        .with_group_id(GroupId(StrBytes::from_static_str("readers")))
+        .with_generation_id_or_member_epoch(-1)
+        .with_topics(vec![topic]);
+    let committed = client.call(&request, 8).await.unwrap();
+    assert_eq!(committed.topics[0].partitions[0].error_code, 0);
+    for _ in 0..2 {
+        assert_eq!(session(client, Some("payments")).await, 0);
+    }
+}
+
+/// The code of a new session, of a transactional id or of none.
+async fn session(client: &mut RawClient, id: Option<&'static str>) -> i16 {
+    let id = id.map(|id| TransactionalId(StrBytes::from_static_str(id)));
+    let request = InitProducerIdRequest::default()
+        .with_transactional_id(id)
+        .with_transaction_timeout_ms(60_000);
+    client.call(&request, 4).await.unwrap().error_code
+}
+
+/// The code of the group's offset.
+async fn offset(client: &mut RawClient) -> i16 {
+    let group = OffsetFetchRequestGroup::default()
+        .with_group_id(GroupId(StrBytes::from_static_str("readers")));
+    let request = OffsetFetchRequest::default().with_groups(vec![group]);
+    client.call(&request, 8).await.unwrap().groups[0].error_code
+}
+
+/// Whether a broker on a copy of the data directory calls anything damaged.
+async fn broker_says_damaged(data_dir: &Path, options: &GatewayOptions) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("data");
+    for (path, content) in tree(data_dir) {
+        let to = copy.join(path.strip_prefix(data_dir).unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::write(to, content).unwrap();
+    }
+    let Ok(mut gateway) = Gateway::start(&copy, options) else {
+        return true;
+    };
+    // What is read behind the start was read when it is answered; what is damaged is not.
+    let mut client = RawClient::connect(gateway.address()).await.unwrap();
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    let damaged = |gateway: &Gateway| gateway.counter("fencepost_damaged_files").unwrap() > 0;
+    let (mut waits, mut said) = (true, false);
+    for _ in 0..3000 {
+        let codes = [
+            session(&mut client, Some("payments")).await,
+            session(&mut client, None).await,
+            offset(&mut client).await,
+        ];
+        waits = codes.iter().any(|code| [14, 15, 51].contains(code));
+        said = damaged(&gateway);
+        if said || !waits {
+            break;
+        }
+        pace.tick().await;
+    }
+    assert!(said || !waits, "still loading after a minute");
+    gateway.stop().unwrap();
+    said
+}
+
+#[tokio::test]
+async fn check_and_the_broker_agree_on_what_is_damaged() {
+    let seed: u64 = std::env::var("MUTATIONS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    println!("MUTATIONS_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut harms, mut found) = (0, 0);
+    for kv in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut gateway, data_dir) = filled_on(dir.path(), kv).await;
+        let mut client = RawClient::connect(gateway.address()).await.unwrap();
+        coordinated(&mut client).await;
+        // A second process takes over what the first one wrote.
+        gateway.stop().unwrap();
+        gateway.restart().unwrap();
+        let mut client = RawClient::connect(gateway.address()).await.unwrap();
+        coordinated(&mut client).await;
+        gateway.stop().unwrap();
+        let options = GatewayOptions {
+            overrides: gateway.options().overrides.clone(),
+            args: gateway.options().args.clone(),
+            ..GatewayOptions::default()
+        };
+        let whole = store(&data_dir, &["check"]);
+        assert!(whole.status.success(), "{}", text(&whole.stderr));
+        assert!(!broker_says_damaged(&data_dir, &options).await);
+        for (path, content) in tree(&data_dir) {
+            let name = path.strip_prefix(&data_dir).unwrap().display().to_string();
+            // The index is made anew; what is empty is a name only; owners are a hundred alike.
+            let alike = name.contains("-slot-") && name.ends_with("current.json");
+            if name.starts_with("index/")
+                || content.is_empty()
+                || (alike && random.u8(..) > 3)
+                || (kv && random.u8(..) > 80)
+            {
+                continue;
+            }
+            let mut flipped = content.clone();
+            let bit = random.usize(..content.len() * 8);
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let half = content[..content.len() / 2].to_vec();
+            let other = [Some(Vec::new()), Some(half), Some(flipped)];
+            for harm in [None, other[random.usize(..3)].clone()] {
+                match &harm {
+                    None => std::fs::remove_file(&path).unwrap(),
+                    Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+                }
+                let what = harm.map(|bytes| bytes.len());
+                let checked = store(&data_dir, &["check"]);
+                let of_check = checked.status.code() == Some(1);
+                let of_broker = broker_says_damaged(&data_dir, &options).await;
+                let said = text(&checked.stderr);
+                // Of what journals and databases hold, a check may know more than a start reads.
+                let more = of_check && name.starts_with("__store/");
+                assert!(
+                    of_check == of_broker || more,
+                    "{name} of {} bytes with {what:?}, kv: {kv}: the broker says {of_broker}, \
+                     check {of_check}: {said}",
+                    content.len()
+                );
+                harms += 1;
+                found += u32::from(of_check);
+                std::fs::write(&path, &content).unwrap();
+            }
+        }
+    }
+    println!("{harms} harms, {found} found");
+    assert!(harms >= 40 && found >= 20, "{harms}, {found}");
 }
 
 #[test]

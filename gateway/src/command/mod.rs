@@ -174,6 +174,45 @@ struct Signals {
     interrupt: Signal,
 }
 
+/// Signals of what leaves something behind if it does not hear them.
+struct EverySignal {
+    ending: Signals,
+    /// `None` where it is ignored, as under `nohup`.
+    hang_up: Option<Signal>,
+}
+
+impl EverySignal {
+    fn new() -> io::Result<Self> {
+        let heard = !is_hang_up_ignored();
+        let hang_up = heard.then(|| signal(SignalKind::hangup()));
+        Ok(Self {
+            ending: Signals::new()?,
+            hang_up: hang_up.transpose()?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        let hung_up = async {
+            match &mut self.hang_up {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            name = self.ending.next() => name,
+            () = hung_up => "SIGHUP",
+        }
+    }
+}
+
+/// Whether who started this process wants it to outlive its terminal.
+fn is_hang_up_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 != 0)
+}
+
 impl Signals {
     fn new() -> io::Result<Self> {
         Ok(Self {

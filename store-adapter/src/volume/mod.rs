@@ -11,6 +11,7 @@
 
 mod block;
 pub mod memory;
+mod overlay;
 pub mod owned;
 mod path;
 pub mod posix;
@@ -27,6 +28,7 @@ use bytes::Bytes;
 
 pub use block::block_on;
 pub use memory::MemoryVolume;
+pub use overlay::Overlay;
 pub use path::VolumePath;
 pub use posix::PosixVolume;
 pub use range::FileRange;

@@ -11,6 +11,7 @@
 //! it and shows its readers what it says. What it owns when it starts it takes over; what is given
 //! to it later, with its next start.
 
+mod audit;
 mod block_file;
 mod boot;
 mod controller;
@@ -44,6 +45,7 @@ use store_adapter::volume::Volume;
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
+pub use audit::{Audit, AuditError, audit};
 pub use block_file::VolumeBlockFile;
 pub use damage::{Damage, DamageLog};
 pub use error::{NodeError, StartError, TopicError};
@@ -331,8 +333,6 @@ impl ClusterNode {
         asked.unwrap_or(Err(NodeError::Stopped))
     }
 
-    /// Reads what the leader of a partition left. The shard must have been opened before, if the
-    /// store keeps files.
     /// Replaces the configs of a broker, by its number, or under the empty name those of every
     /// broker, which the caller has checked; durable and visible in [`ClusterNode::view`] when it
     /// returns. After `Unavailable` either the old or the new ones hold.
@@ -345,6 +345,8 @@ impl ClusterNode {
         asked.await.unwrap_or(Err(NodeError::Stopped))
     }
 
+    /// Reads what the leader of a partition left. The shard must have been opened before, if the
+    /// store keeps files.
     pub async fn read_partition(&self, log: LogId) -> Result<PartitionContent, NodeError> {
         let asked = self.ask(|reply| Command::ReadPartition(log, reply)).await;
         asked.unwrap_or(Err(NodeError::Stopped))

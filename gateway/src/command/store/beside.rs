@@ -123,6 +123,8 @@ async fn read<T: Format>(opened: &Opened, place: &Place) -> Result<Option<T>, Fi
     match opened.volume.read(&place.path(), T::LEN_MAX).await {
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(finding(place, error.to_string())),
+        // Other writers leave such a file for "none".
+        Ok(bytes) if bytes.is_empty() => Ok(None),
         Ok(bytes) => decode(&bytes)
             .map(Some)
             .map_err(|error| finding(place, error.to_string())),

@@ -1,10 +1,15 @@
 //! `fencepost store check`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use clap::Args;
+use coordinator::service::cluster::{Audit, AuditError, StartError, audit};
 use serde::Serialize;
+use store_adapter::local::ProcHost;
 use store_adapter::offline::{Finding, Layout, StoredShard};
+use store_adapter::runtime::Env;
 
 use super::super::output::{Failure, Format, document};
 use super::{Opened, beside, failed};
@@ -50,8 +55,13 @@ impl Check {
         (self.format == Format::Help).then(|| outcome.document(self.format))
     }
 
-    pub(super) async fn run(self, opened: &Opened) -> Result<String, Failure> {
-        let mut findings = Vec::new();
+    pub(super) async fn run(self, env: &Env, opened: &Opened) -> Result<String, Failure> {
+        let mut findings = if opened.live {
+            Vec::new()
+        } else {
+            audited(env, opened).await
+        };
+        let told: BTreeSet<String> = findings.iter().map(|one| one.path.clone()).collect();
         for (path, what) in &opened.refused {
             findings.push(Finding {
                 path: path.clone(),
@@ -69,7 +79,8 @@ impl Check {
             outcome.logs += shard.logs().len();
             findings.extend(shard.check(self.deep).await);
         }
-        findings.extend(beside::findings(opened).await);
+        let beside = beside::findings(opened).await.into_iter();
+        findings.extend(beside.filter(|one| !told.contains(&one.path)));
         let findings = findings.into_iter();
         let findings = findings.map(|Finding { path, what }| Found { path, what });
         outcome.findings = findings.collect();
@@ -106,4 +117,24 @@ impl Check {
             text.trim_end()
         )))
     }
+}
+
+/// What a broker would call damaged when it starts, and by and by.
+async fn audited(env: &Env, opened: &Opened) -> Vec<Finding> {
+    let Audit { damage, errors } = audit(env, &opened.volume, Arc::new(ProcHost)).await;
+    let damage = damage.into_iter().map(|one| Finding {
+        path: one.path,
+        what: one.why,
+    });
+    let errors = errors.into_iter().map(|error| match error {
+        AuditError::Start(StartError::Damaged { path, why }) => Finding {
+            path,
+            what: format!("{why}; the broker does not start"),
+        },
+        other => Finding {
+            path: "__cluster".to_owned(),
+            what: other.to_string(),
+        },
+    });
+    damage.chain(errors).collect()
 }

@@ -4,6 +4,7 @@ mod beside;
 mod check;
 mod dump;
 mod export;
+mod fates;
 mod holes;
 mod json;
 mod scratch;
@@ -11,6 +12,7 @@ mod scratch;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use coordinator::volume::format::{Registration, decode};
@@ -22,13 +24,15 @@ use store_adapter::runtime::Env;
 use store_adapter::volume::{PosixVolume, Volume, VolumeError, block_on};
 use tokio::sync::oneshot;
 
-use super::Signals;
+use super::EverySignal;
 use super::output::Failure;
 use check::Check;
 use dump::Dump;
 use export::Export;
 use scratch::Scratch;
 
+/// How long a registration that says nothing is watched: twice the period of heartbeats.
+const WATCH: Duration = Duration::from_secs(2);
 /// Largest registration of a broker that is read, bytes.
 const REGISTRATION_MAX: u64 = 1 << 20;
 
@@ -54,7 +58,8 @@ pub(crate) struct Store {
 
 #[derive(Debug, Clone, Subcommand)]
 enum Verb {
-    /// Say what is damaged: exit code 1 if anything is
+    /// Say what is damaged, in the store and in every other file that a broker reads: exit code 1
+    /// if anything is. With --live, in the store only
     Check(Check),
     /// Print files, logs, segments, snapshots, and the batches and records of a topic, as JSON:
     /// exit code 1 if some can't be read, which are named
@@ -95,16 +100,18 @@ impl Store {
         {
             return help;
         }
-        let mut signals = Signals::new()
+        let mut signals = EverySignal::new()
             .map_err(|error| Failure::Refused(format!("cannot wait for signals: {error}")))?;
         let scratch = Arc::new(Scratch::default());
         let (answer, outcome) = oneshot::channel();
         let within = Arc::clone(&scratch);
+        let env = Env::real();
+        let runtime = Arc::clone(&env.runtime);
         let work = Box::pin(async move {
             // Whoever waits may have been told to end.
-            answer.send(self.read(&within)).unwrap_or_default();
+            answer.send(self.read(&env, &within)).unwrap_or_default();
         });
-        drop(Env::real().runtime.spawn_io("store", work));
+        drop(runtime.spawn_io("store", work));
         let outcome = tokio::select! {
             outcome = outcome => match outcome {
                 Ok(outcome) => outcome,
@@ -117,7 +124,7 @@ impl Store {
     }
 
     /// Blocks.
-    fn read(self, scratch: &Scratch) -> Result<String, Failure> {
+    fn read(self, env: &Env, scratch: &Scratch) -> Result<String, Failure> {
         let volume = PosixVolume::existing(&self.data_dir);
         let volume: Arc<dyn Volume> = Arc::new(volume.map_err(|error| failed(&error))?);
         block_on(async {
@@ -126,10 +133,10 @@ impl Store {
                 let dir = self.data_dir.display();
                 return Err(Failure::Refused(format!("{dir}: there is no store here")));
             }
-            refuse_running(&volume, &ProcHost, self.live, &found).await?;
+            refuse_running(&volume, (env, &ProcHost), self.live, &found).await?;
             let opened = Opened::read(volume, &found, self.live, scratch).await?;
             match self.verb {
-                Verb::Check(check) => check.run(&opened).await,
+                Verb::Check(check) => check.run(env, &opened).await,
                 Verb::Dump(dump) => dump.run(&opened).await,
                 Verb::Export(export) => export.run(&opened).await,
             }
@@ -214,7 +221,7 @@ impl Opened {
 /// where a database would be copied while it is written.
 async fn refuse_running(
     volume: &Arc<dyn Volume>,
-    host: &dyn Host,
+    (env, host): (&Env, &dyn Host),
     live: bool,
     shards: &[(ShardId, Layout)],
 ) -> Result<(), Failure> {
@@ -231,6 +238,7 @@ async fn refuse_running(
         Err(error) if error.is_not_found() => return Ok(()),
         names => names.map_err(|error| failed(&error))?,
     };
+    let mut torn = Vec::new();
     for entry in names {
         let path = brokers_dir().join(&entry.name);
         let bytes = match volume.read(&path, REGISTRATION_MAX).await {
@@ -238,6 +246,7 @@ async fn refuse_running(
             bytes => bytes.map_err(|error| failed(&error))?,
         };
         let Ok(found) = decode::<Registration>(&bytes) else {
+            torn.push((path, bytes));
             continue;
         };
         let here = found.host == host.name() && found.boot_id == host.boot_id();
@@ -252,6 +261,19 @@ async fn refuse_running(
             let host = found.host;
             return Err(Failure::Refused(format!(
                 "broker {id} has this store (process {pid} on {host}); {instead}"
+            )));
+        }
+    }
+    if torn.is_empty() {
+        return Ok(());
+    }
+    // Who runs writes again and again to what says so.
+    env.clock.sleep(WATCH).await;
+    for (path, before) in torn {
+        let now = volume.read(&path, REGISTRATION_MAX).await;
+        if now.is_ok_and(|now| now != before) {
+            return Err(Failure::Refused(format!(
+                "a broker writes to {path}; {instead}"
             )));
         }
     }

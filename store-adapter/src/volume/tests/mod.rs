@@ -1,6 +1,7 @@
 //! One set of expectations for both volumes, and the primitive under crashes and interleavings.
 
 mod conformance;
+mod overlay;
 mod owned;
 mod owned_crash;
 mod owned_harm;
@@ -12,7 +13,7 @@ mod owned_syncs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{MemoryVolume, PosixVolume, Volume, VolumePath};
+use super::{MemoryVolume, Overlay, PosixVolume, Volume, VolumePath};
 use crate::runtime::Random;
 
 /// Counts, so that tickets have names that are known and never repeat.
@@ -40,4 +41,5 @@ fn on_each_volume(test: impl AsyncFn(Arc<dyn Volume>)) {
     let dir = tempfile::tempdir().unwrap();
     let posix = PosixVolume::open(dir.path().join("made/by/open")).unwrap();
     super::block_on(test(Arc::new(posix)));
+    super::block_on(test(Arc::new(Overlay::new(Arc::new(MemoryVolume::new())))));
 }

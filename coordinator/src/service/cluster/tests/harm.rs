@@ -2,13 +2,14 @@
 //! written, or says which file is damaged, and takes no other for it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use store_adapter::ids::{BrokerId, LogId, ProducerEpoch, ProducerId};
-use store_adapter::volume::{MemoryVolume, Volume as _, VolumePath};
+use store_adapter::volume::{MemoryVolume, Volume, VolumePath};
 use uuid::Uuid;
 
-use super::super::{ClusterNode, PartitionFile};
+use super::super::{Audit, AuditError, ClusterNode, Damage, PartitionFile, StartError, audit};
 use super::world::{Interrupt, Site, World, host};
 use super::{create, delete};
 use crate::service::fences::FenceFiles as _;
@@ -226,8 +227,9 @@ fn all_files(site: &Site) -> Vec<(VolumePath, Bytes)> {
     site.world.run(work).unwrap()
 }
 
-/// The same broker on a volume in which `bytes` are those of the file at `at`.
-fn harmed(site: &Site, files: &[(VolumePath, Bytes)], at: usize, bytes: &[u8]) -> Site {
+/// The same broker on a volume in which `bytes` are those of the file at `at`; without it, if there
+/// are none.
+fn harmed(site: &Site, files: &[(VolumePath, Bytes)], at: usize, bytes: Option<&[u8]>) -> Site {
     let world = World::new(7);
     let mut site = Site {
         world,
@@ -236,16 +238,45 @@ fn harmed(site: &Site, files: &[(VolumePath, Bytes)], at: usize, bytes: &[u8]) -
     };
     site.host = host("a", 3);
     for (number, (path, content)) in files.iter().enumerate() {
-        site.put(path, if number == at { bytes } else { content });
+        match bytes {
+            Some(bytes) if number == at => site.put(path, bytes),
+            None if number == at => {}
+            _ => site.put(path, content),
+        }
     }
     site
 }
 
+/// What an audit finds, which changes nothing.
+fn audited(site: &Site) -> Audit {
+    let before = all_files(site);
+    let (env, host) = (site.world.env(4), Arc::new(site.host.clone()));
+    let volume: Arc<dyn Volume> = Arc::new(site.volume.clone());
+    let work = async move { audit(&env, &volume, host).await };
+    let audit = site.world.run(work).unwrap();
+    assert_eq!(all_files(site), before);
+    audit
+}
+
+fn paths(damage: &[Damage]) -> Vec<String> {
+    damage.iter().map(|one| one.path.clone()).collect()
+}
+
 /// What is found of a file with other bytes: whether it was noticed.
 fn judge(site: &Site, said: &Said, topic: Uuid, path: &VolumePath, what: &str) -> bool {
+    let audit = audited(site);
     let node = match site.try_start(2, Interrupt::none()).unwrap() {
         Ok(node) => node,
         Err(refusal) => {
+            let refused = match &refusal {
+                // An audit remembers no cluster.
+                StartError::VolumeMissing { .. } => StartError::NotEmpty {
+                    name: "gone".to_owned(),
+                },
+                refusal => refusal.clone(),
+            };
+            let errors = [AuditError::Start(refused)];
+            assert_eq!(audit.errors, errors, "{path}, {what}");
             let refusal = refusal.to_string();
             assert!(refusal.contains(path.as_str()), "{path}, {what}: {refusal}");
             return true;
@@ -253,13 +284,20 @@ fn judge(site: &Site, said: &Said, topic: Uuid, path: &VolumePath, what: &str) -
     };
     let found = look(site, node.clone(), topic);
     let damage = node.damage();
+    assert_eq!(audit.errors, [], "{path}, {what}");
+    assert_eq!(paths(&audit.damage), paths(&damage), "{path}, {what}");
     let named = damage.iter().any(|damage| damage.path == path.as_str());
     assert!(damage.is_empty() || named, "{path}, {what}: {damage:?}");
     for (name, said) in said {
         let found = &found[name];
         if found.as_ref() != Ok(said) {
             // The log has all that is in the files of a partition: an empty one is none.
-            let none = what == "empty" && path.as_str().starts_with("kept/1/");
+            // Who receives markers unlinks them, so nothing says that there were any.
+            let none = match what {
+                "empty" => path.as_str().starts_with("kept/1/"),
+                "missing" => path.as_str().starts_with("__cluster/marker_queue/"),
+                _ => false,
+            };
             assert!(
                 named || none,
                 "{path}, {what}: {name} is {found:?}, not {said:?}"
@@ -286,6 +324,8 @@ fn damage_at_any_place_is_named_or_changes_nothing() {
     let site = Site::new(&World::new(1));
     let (said, topic) = written(&site);
     let files = all_files(&site);
+    let nothing = audited(&site);
+    assert_eq!((nothing.damage, nothing.errors), (Vec::new(), Vec::new()));
     let mut random = Numbers(11);
     let (mut harms, mut noticed) = (0, 0);
     for (at, (path, content)) in files.iter().enumerate() {
@@ -294,19 +334,20 @@ fn damage_at_any_place_is_named_or_changes_nothing() {
             continue;
         }
         let mut cases = vec![
-            ("empty".to_owned(), Vec::new()),
-            ("no JSON".to_owned(), b"{".to_vec()),
+            ("missing".to_owned(), None),
+            ("empty".to_owned(), Some(Vec::new())),
+            ("no JSON".to_owned(), Some(b"{".to_vec())),
         ];
         for _ in 0..12 {
             let mut bytes = content.to_vec();
             let bit = random.below(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            cases.push((format!("bit {bit}"), bytes));
+            cases.push((format!("bit {bit}"), Some(bytes)));
             let len = random.below(content.len());
-            cases.push((format!("{len} bytes"), content[..len].to_vec()));
+            cases.push((format!("{len} bytes"), Some(content[..len].to_vec())));
         }
         for (what, bytes) in cases {
-            let site = harmed(&site, &files, at, &bytes);
+            let site = harmed(&site, &files, at, bytes.as_deref());
             harms += 1;
             noticed += u32::from(judge(&site, &said, topic, path, &what));
         }
