@@ -66,8 +66,8 @@ pub(super) const KEYS: &[Key] = &[
             min: 0,
             max: i64::MAX,
         },
-        "30000",
-        "How long after the start it is looked for first.",
+        "300000",
+        "How long after the start it is looked for first. Kafka's default is 30 s.",
     ),
     used(
         "log.segment.bytes",
