@@ -25,7 +25,8 @@ const PACE: Duration = Duration::from_millis(10);
 /// How a gateway is started.
 #[derive(Debug, Clone, Default)]
 pub struct GatewayOptions {
-    /// `--override` values, `key=value`; they come after the ones that set the listener.
+    /// `--override` values, `key=value`; they come after the ones that set the listener and turn
+    /// retention by time off.
     pub overrides: Vec<String>,
     /// Further arguments of `serve`.
     pub args: Vec<String>,
@@ -238,6 +239,8 @@ fn launch(
     command.arg("serve").arg("--data-dir").arg(data_dir);
     command.args(["--override", &format!("listeners=PLAINTEXT://{listen}")]);
     command.args(["--admin-listen", "127.0.0.1:0", "--print-addresses"]);
+    // Records of tests are from whatever year; retention by time is for those that are about it.
+    command.args(["--override", "log.retention.ms=-1"]);
     for setting in &options.overrides {
         command.args(["--override", setting]);
     }

@@ -66,8 +66,8 @@ pub(super) const KEYS: &[Key] = &[
             min: 0,
             max: i64::MAX,
         },
-        "300000",
-        "How long after the start it is looked for first. Kafka's default is 30 s.",
+        "30000",
+        "How long after the start it is looked for first.",
     ),
     used(
         "log.segment.bytes",
