@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use store_adapter::ids::{BrokerId, LogId};
+use store_adapter::ids::{BrokerId, LogId, ShardId};
 use store_adapter::local::{Host, LocalIdentity};
 use store_adapter::runtime::Env;
 use store_adapter::volume::owned::{Area, Claim, OwnedError, OwnedFiles, PresentOwner};
@@ -20,6 +20,9 @@ use crate::service::marker_queue::QueueFiles;
 use crate::service::producer_ids::{BlockFile, BlockFileError};
 use crate::service::txns::{SlotFileError, SlotFiles};
 use crate::volume::layout::{self, Place};
+
+/// Largest file beside the journals of a shard that is read, bytes.
+const SHARD_FILE_MAX: u64 = 64 << 20;
 
 /// Why an audit came to no end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -147,7 +150,7 @@ impl Reader<'_> {
             };
             let claim = self.owned.take_over(Area::Shard(shard), owner).await;
             let outcome = match claim {
-                Ok(claim) => self.shard(&claim).await,
+                Ok(claim) => self.shard(shard, &claim).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
@@ -156,10 +159,7 @@ impl Reader<'_> {
         }
     }
 
-    async fn shard(&self, claim: &Claim) -> Result<(), OwnedError> {
-        let Area::Shard(shard) = claim.area() else {
-            return Ok(());
-        };
+    async fn shard(&self, shard: ShardId, claim: &Claim) -> Result<(), OwnedError> {
         let dir = layout::shard_dir(shard);
         for path in claim.written().await? {
             if path.parent() != dir {
@@ -264,6 +264,3 @@ impl Reader<'_> {
         }
     }
 }
-
-/// Largest file beside the journals of a shard that is read, bytes.
-const SHARD_FILE_MAX: u64 = 64 << 20;

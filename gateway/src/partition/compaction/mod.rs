@@ -43,8 +43,8 @@ pub(super) struct Cleaned {
     upto: i64,
     /// Whether there is something of a transaction below it.
     transactional: bool,
-    /// Whether there is a batch that can't be taken apart below it.
-    opaque: bool,
+    /// Behind the last batch of which it is known that it can't be taken apart.
+    opaque_upto: Option<i64>,
     /// Left alone until then, ms since the Unix epoch.
     not_before_ms: i64,
     /// The time of the first piece from an offset on, by `max.compaction.lag.ms`.
@@ -125,7 +125,11 @@ pub async fn compact_together(
             return;
         }
         due.retain(|(partition, rules, _)| {
-            pass_of(partition).is_some_and(|pass| pass.rules == *rules)
+            let stands = pass_of(partition).is_some_and(|pass| pass.rules == *rules);
+            if !stands {
+                tell(partition, Ok(None));
+            }
+            stands
         });
         let rewriting = due.into_iter().map(|(partition, _, judged)| async move {
             let done = partition.rewrite_records(judged).await;
@@ -294,7 +298,10 @@ impl Partition {
         let (clean_upto, transactional, opaque) = {
             let cleaned = self.cleaned.lock();
             let clean_upto = cleaned.upto.max(visible.log_start);
-            (clean_upto, cleaned.transactional, cleaned.opaque)
+            let opaque = cleaned
+                .opaque_upto
+                .is_some_and(|end| end > visible.log_start);
+            (clean_upto, cleaned.transactional, opaque)
         };
         let now_ms = self.deps.env.clock.wall_ms();
         let mut scan = Scan::new(aborted.clone(), clean_upto, pass.budget, now_ms);
@@ -349,7 +356,9 @@ impl Partition {
         let mut cleaned = self.cleaned.lock();
         cleaned.first = None;
         cleaned.transactional = scan.transactional;
-        cleaned.opaque |= scan.opaque > 0;
+        if scan.opaque > 0 {
+            cleaned.opaque_upto = cleaned.opaque_upto.max(Some(scan.end()));
+        }
         if rewritten.upto <= cleaned.upto {
             // A file of the log can't be written anew: why, the store has said.
             cleaned.not_before_ms = self.deps.env.clock.wall_ms().saturating_add(STUCK_MS);
