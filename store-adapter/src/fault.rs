@@ -41,6 +41,8 @@ pub enum Fault {
     MarkerRepeated,
     /// A journal file that was written anew takes the old one's place before it is durable.
     DraftNotSynced,
+    /// A file that takes the place of several leaves out what they have.
+    JoinedNotWhole,
     /// Staged offsets are not in the file of their group.
     StagedInMemory,
     /// A fence refuses the marker that ends what the fenced session left open.
@@ -63,7 +65,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault, in the order of the list above.
-    pub const ALL: [Fault; 27] = [
+    pub const ALL: [Fault; 28] = [
         Fault::WindowBeforeCommit,
         Fault::DuplicateEarly,
         Fault::NoClaimCheck,
@@ -82,6 +84,7 @@ impl Fault {
         Fault::PrepareBeforeDurable,
         Fault::MarkerRepeated,
         Fault::DraftNotSynced,
+        Fault::JoinedNotWhole,
         Fault::StagedInMemory,
         Fault::FenceJudgesMarkers,
         Fault::OwedDropped,

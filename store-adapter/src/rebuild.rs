@@ -125,6 +125,11 @@ pub fn filler(header: &BatchHeader) -> Bytes {
     Batch::assemble(kept, &[]).bytes().clone()
 }
 
+/// Whether it is such a batch.
+pub(crate) fn is_filler(header: &BatchHeader) -> bool {
+    header.records_count == 0 && header.producer_id == ProducerId(-1)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -195,7 +195,10 @@ impl Writer {
             }
             Command::Acquire(id, epoch, reply) => answer(reply, memory.acquire(id, epoch).await),
             // Nothing asks this queue for them.
-            Command::Create(.., reply) | Command::Roll(reply) => {
+            Command::Create(.., reply)
+            | Command::Roll(reply)
+            | Command::Keep(_, reply)
+            | Command::Join(_, reply) => {
                 answer(reply, Err(StoreError::NotFound));
             }
             Command::Delete(topic, reply) => {

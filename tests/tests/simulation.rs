@@ -163,6 +163,11 @@ mod planted {
     }
 
     #[test]
+    fn joined_not_whole() {
+        is_found(Fault::JoinedNotWhole);
+    }
+
+    #[test]
     fn block_before_durable() {
         is_found(Fault::BlockBeforeDurable);
     }

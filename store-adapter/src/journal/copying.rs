@@ -5,26 +5,27 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::extents::{Extent, FileIndex};
 use super::file::{FILE_HEADER_LEN, FileHeader, FileId, Seed};
-use super::files::{Closed, Files, read_footer};
+use super::files::{Files, path, read_footer};
 use super::frame::{self, BATCH_PREFIX_LEN, Check, FRAME_HEADER_LEN, Frame, Kind, NO_LOG};
 use super::payload::Round;
 use crate::ids::LogId;
 use crate::volume::VolumeError;
 
-/// What of a log a file has to keep.
+/// What of a log has to be kept of a file.
 #[derive(Debug)]
 pub(super) struct Needed {
     pub(super) log: LogId,
+    pub(super) file: FileId,
     pub(super) start: i64,
     pub(super) extents: Vec<Extent>,
 }
 
 /// Where the data of a closed file ends.
-pub(super) async fn data_len(
-    files: &Files,
-    id: FileId,
-    closed: Closed,
-) -> Result<u64, VolumeError> {
+pub(super) async fn data_len(files: &Files, id: FileId) -> Result<u64, VolumeError> {
+    let Some(closed) = files.closed_file(id) else {
+        let path = path(id).to_string();
+        return Err(VolumeError::NotFound { path });
+    };
     if !closed.footer {
         return Ok(closed.len);
     }
@@ -44,9 +45,9 @@ pub(super) fn each_needed(
     bytes: &Bytes,
     extent: &Extent,
     needed: &Needed,
-    seed: Seed,
     taker: &mut dyn Taker,
 ) -> Option<()> {
+    let seed = needed.file.seed();
     let mut at = 0;
     let mut next = None;
     while at < bytes.len() {

@@ -327,6 +327,24 @@ impl LogIndex {
         files
     }
 
+    /// Whether something of it lies in the closed file `id`.
+    pub(crate) fn has(&self, id: FileId) -> bool {
+        self.sealed.iter().any(|segment| segment.file == id)
+    }
+
+    /// What lay in `files`, which follow one another, lies in the first of them: `now`. Nothing
+    /// changes where there is more in them, or nothing.
+    pub(crate) fn join(&mut self, files: &[FileId], now: Segment) {
+        let at = |segment: &Segment| files.contains(&segment.file);
+        let last = self.sealed.iter().rev().find(|segment| at(segment));
+        if last.is_none_or(|last| last.last != now.last) {
+            return;
+        }
+        let first = self.sealed.iter().position(at).unwrap_or(0);
+        self.sealed.retain(|segment| !at(segment));
+        self.sealed.insert(first, now);
+    }
+
     /// What it holds from `from` on: a closed file is one part, an extent of the file that is being
     /// written another.
     pub(crate) fn parts(&self, from: i64) -> Vec<Piece> {
@@ -362,6 +380,17 @@ impl LogIndex {
         let bytes = whole.map(|segment| segment.bytes).sum::<u64>()
             + active.map(|extent| u64::from(extent.bytes)).sum::<u64>();
         Size { bytes, from }
+    }
+
+    /// Forgets the closed files whose batches an earlier one has, too: it was joined with them, and
+    /// they were not removed.
+    pub(crate) fn forget_joined(&mut self) {
+        let mut end = None;
+        self.sealed.retain(|segment| {
+            let more = end.is_none_or(|end| segment.last > end);
+            end = end.max(Some(segment.last));
+            more
+        });
     }
 
     /// Whether every offset of `start..end` lies in some extent; if not, the first that does not.
@@ -501,6 +530,44 @@ mod tests {
             assert_eq!(FileIndex::decode_footer(&footer[..len]), None, "{len}");
         }
         assert_eq!(FileIndex::decode(&[0xff; 64]), None);
+    }
+
+    #[test]
+    fn what_lay_in_several_files_lies_in_the_first() {
+        let segment = |seq, base, last| Segment {
+            file: FileId { seq, ..file() },
+            ..Segment::of(file(), &[extent(64, 10, base, last)]).unwrap()
+        };
+        let files = [1, 2, 3].map(|seq| FileId { seq, ..file() });
+        let index = |sealed: &[Segment]| LogIndex {
+            sealed: sealed.iter().copied().collect(),
+            ..LogIndex::default()
+        };
+        let all = [
+            segment(0, 0, 4),
+            segment(1, 5, 9),
+            segment(3, 10, 14),
+            segment(4, 15, 19),
+        ];
+        let joined = segment(1, 5, 14);
+        let mut found = index(&all);
+        found.join(&files, joined);
+        assert_eq!(found.sealed, [all[0], joined, all[3]]);
+        // The log had nothing in the first of them, or nothing at all.
+        let mut found = index(&all[2..]);
+        found.join(&files, segment(1, 10, 14));
+        assert_eq!(found.sealed, [segment(1, 10, 14), all[3]]);
+        let mut found = index(&all[3..]);
+        found.join(&files, joined);
+        assert_eq!(found.sealed, [all[3]]);
+        // More of it is there than was joined.
+        let mut found = index(&all);
+        found.join(&files, segment(1, 5, 13));
+        assert_eq!(found.sealed, all);
+        // The others were not removed before the process ended.
+        let mut found = index(&[all[0], joined, all[2], all[3]]);
+        found.forget_joined();
+        assert_eq!(found.sealed, [all[0], joined, all[3]]);
     }
 
     #[test]

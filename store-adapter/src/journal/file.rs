@@ -78,8 +78,9 @@ pub(crate) struct FileHeader {
     pub(crate) first_lsn: u64,
     /// Data length of the file before it in the epoch.
     pub(crate) previous_len: u64,
-    /// Of a file that was written anew: its data length before, by which its lsns are counted. It
-    /// was whole when it got its name, and nobody writes to it.
+    /// Of a file that was written anew: its data length before, or that of all files that were
+    /// joined in it, by which its lsns are counted. It was whole when it got its name, and nobody
+    /// writes to it.
     pub(crate) rewritten: Option<u64>,
     /// Of a file written in rounds: nobody waited for one to be durable before the next was written
     /// (`flush.policy=os`), so a power cut may have taken one and left a later one.

@@ -11,7 +11,7 @@ use super::extents::{FileIndex, TRAILER_LEN, footer_position};
 use super::failing::Failing;
 use super::file::FileId;
 use super::frame::{self, Check, FRAME_HEADER_LEN, Frame, Kind};
-use super::index::{self, Anchor, IndexStore};
+use super::index::{IndexStore, kept_index};
 use super::opened::{Mark, Opened};
 use super::scan::{Scanner, Step};
 use crate::ids::ShardId;
@@ -75,6 +75,8 @@ struct Known {
     /// Whether another content may have the name already: then the handle stays until one has it
     /// for certain.
     unsure: bool,
+    /// Whether its bytes were counted as given back before it is unlinked.
+    counted: bool,
     place: Place,
 }
 
@@ -187,6 +189,7 @@ impl Files {
             version: 0,
             held: None,
             unsure: false,
+            counted: false,
             place: Place::Settled,
         };
         self.closed.lock().insert(id, known);
@@ -305,8 +308,15 @@ impl Files {
         self.closed.lock().contains_key(&id)
     }
 
-    /// Forgets a file that is about to be unlinked, and how many bytes it had. `None` while another
-    /// content takes its name, which would bring it back: whoever puts that there removes it.
+    /// The bytes of a file count as given back: it is about to be unlinked.
+    pub(crate) fn count(&self, id: FileId) {
+        if let Some(known) = self.closed.lock().get_mut(&id) {
+            known.counted = true;
+        }
+    }
+
+    /// Forgets a file that is about to be unlinked; how many bytes that gives back. `None` while
+    /// another content takes its name, which would bring it back: who puts that there removes it.
     pub(crate) fn forget(&self, id: FileId) -> Option<u64> {
         let len = {
             let mut closed = self.closed.lock();
@@ -315,7 +325,10 @@ impl Files {
                     known.place = Place::Doomed;
                     return None;
                 }
-                _ => closed.remove(&id).map_or(0, |known| known.closed.len),
+                _ => {
+                    let known = closed.remove(&id).filter(|known| !known.counted);
+                    known.map_or(0, |known| known.closed.len)
+                }
             }
         };
         self.open.lock().remove(id);
@@ -460,25 +473,6 @@ pub(crate) async fn read_footer(
         Check::Good(frame, _) if frame.kind == Kind::Footer && frame.len() == footer_len => {
             let index = FileIndex::decode_footer(&bytes[FRAME_HEADER_LEN..]);
             Ok(index.map(|index| Footer { position, index }))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// The index of a file without a footer, whose data ends at `len`, if the local index has it.
-pub(crate) async fn kept_index(
-    index: &Arc<dyn IndexStore>,
-    file: &dyn VolumeFile,
-    id: FileId,
-    len: u64,
-) -> Result<Option<(FileIndex, Anchor)>, VolumeError> {
-    let kept = index::load_file(&**index, id).unwrap_or_else(|error| {
-        tracing::warn!(%error, "a journal file is read instead");
-        None
-    });
-    match kept {
-        Some((anchor, index)) if anchor.end == len && anchor.holds(file).await? => {
-            Ok(Some((index, anchor)))
         }
         _ => Ok(None),
     }

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -439,4 +440,23 @@ pub(crate) fn load_file(
         let anchor = Anchor::get(&mut body)?;
         Some((anchor, FileIndex::decode(body)?))
     }))
+}
+
+/// The index of a file without a footer, whose data ends at `len`, if the local index has it.
+pub(crate) async fn kept_index(
+    index: &Arc<dyn IndexStore>,
+    file: &dyn VolumeFile,
+    id: FileId,
+    len: u64,
+) -> Result<Option<(FileIndex, Anchor)>, VolumeError> {
+    let kept = load_file(&**index, id).unwrap_or_else(|error| {
+        tracing::warn!(%error, "a journal file is read instead");
+        None
+    });
+    match kept {
+        Some((anchor, index)) if anchor.end == len && anchor.holds(file).await? => {
+            Ok(Some((index, anchor)))
+        }
+        _ => Ok(None),
+    }
 }

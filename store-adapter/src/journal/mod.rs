@@ -15,7 +15,9 @@ mod failing;
 mod file;
 pub(crate) mod files;
 mod frame;
+mod garbage;
 mod index;
+mod join;
 mod keeper;
 mod newest;
 mod offline;
@@ -90,6 +92,8 @@ pub struct JournalCounters {
     pub rewrites: AtomicU64,
     /// Bytes that this wrote.
     pub rewritten_bytes: AtomicU64,
+    /// Closed journal files whose batches went into an earlier one.
+    pub joined_files: AtomicU64,
     /// Bytes of the volume that rewriting and unlinking of journal files gave back.
     pub freed_bytes: AtomicU64,
     /// Journal files in which something was found damaged.
@@ -127,6 +131,10 @@ pub struct JournalConfig {
     /// Bytes after which a journal file is closed and the next one begun
     /// (`journal.segment.bytes`). Default 128 MiB.
     pub segment_bytes: u64,
+    /// How many files in a row become one, once together they need no more than a full one has; at
+    /// least 2. Default 8: a batch moves once in each power of eight by which its file grows, and a
+    /// shard has some eight files for each full one.
+    pub join_files: usize,
     /// Largest batch in bytes. Default 64 MiB.
     pub max_append: usize,
     /// Bytes that may wait for a shard's writer before it refuses more. Default 64 MiB.
@@ -149,6 +157,7 @@ impl Default for JournalConfig {
             broker: BrokerId(0),
             flush: FlushPolicy::Fsync,
             segment_bytes: 128 << 20,
+            join_files: 8,
             max_append: 64 << 20,
             queue_bytes: 64 << 20,
             round_bytes: 8 << 20,

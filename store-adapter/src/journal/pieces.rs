@@ -2,7 +2,7 @@
 
 use super::extents::{Extent, Place, from_offset};
 use super::files::Files;
-use super::reader::{bounds_for, index_of, missing};
+use super::reader::{RETRIES_MAX, bounds_for, has_gone, index_of, missing};
 use super::shard::Log;
 use crate::store::{Piece, StoreError};
 
@@ -22,13 +22,21 @@ pub(crate) async fn pieces(
         bytes: 0,
         next: from,
     };
+    let mut retries = 0;
     while found.next < bounds.end && (found.pieces.is_empty() || found.bytes < min_bytes) {
         let before = found.next;
         let place = log.index.read().locate(found.next, EXTENTS_MAX);
-        match place {
-            Some(Place::Active(_, extents)) => found.take(&extents, min_bytes),
+        match &place {
+            Some(Place::Active(_, extents)) => found.take(extents, min_bytes),
             Some(Place::Sealed(segment)) => {
-                let (_, index) = index_of(files, segment.file).await?;
+                let index = match index_of(files, segment.file).await {
+                    Err(_) if retries < RETRIES_MAX && has_gone(files, place.as_ref()) => {
+                        bounds_for(log, from)?;
+                        retries += 1;
+                        continue;
+                    }
+                    index => index?.1,
+                };
                 let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
                 found.take(from_offset(extents, found.next), min_bytes);
             }

@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use super::file::FileId;
+use super::join::Joined;
 use crate::ids::{LeaderEpoch, LogId};
 use crate::store::{LogState, Op, StoreError};
 
@@ -35,6 +37,10 @@ pub(crate) enum Command {
     Replace(Box<crate::kv::Replace>, Reply<()>),
     /// Close the file that is being written and begin the next one.
     Roll(Reply<()>),
+    /// Count one more use of a closed file.
+    Keep(FileId, Reply<()>),
+    /// Take that use away, and go by what became of the file.
+    Join(Joined, Reply<()>),
     /// Finish what is queued and close the shard.
     Close(Reply<()>),
 }
@@ -65,13 +71,19 @@ impl Command {
     }
 
     /// Whether nothing else is taken with it.
-    fn comes_alone(&self) -> bool {
+    pub(crate) fn comes_alone(&self) -> bool {
         match self {
             #[cfg(feature = "sled")]
             Self::Replace(..) => true,
-            Self::Close(_) | Self::Roll(_) => true,
+            Self::Close(_) | Self::Roll(_) | Self::Keep(..) | Self::Join(..) => true,
             _ => false,
         }
+    }
+
+    /// Whether it is taken however much waits: there is one at most, and nothing could go on
+    /// without it.
+    fn is_never_too_much(&self) -> bool {
+        matches!(self, Self::Close(_) | Self::Join(..))
     }
 
     /// Answers that it did not happen.
@@ -81,6 +93,8 @@ impl Command {
             | Self::Create(_, _, reply)
             | Self::Delete(_, reply)
             | Self::Roll(reply)
+            | Self::Keep(_, reply)
+            | Self::Join(_, reply)
             | Self::Close(reply) => answer(reply, Err(error)),
             #[cfg(feature = "sled")]
             Self::Replace(_, reply) => answer(reply, Err(error)),
@@ -142,7 +156,7 @@ impl Queue {
         let bytes = command.bytes();
         let refused = {
             let mut inner = self.inner.lock();
-            let full = inner.bytes >= self.max_bytes && !matches!(command, Command::Close(_));
+            let full = inner.bytes >= self.max_bytes && !command.is_never_too_much();
             match &inner.closed {
                 Some(error) => Some((command, error.clone())),
                 None if full => Some((
@@ -169,7 +183,7 @@ impl Queue {
     }
 
     /// Waits until something is queued, and takes commands in order: at most `max_count`, and no
-    /// more once they hold `max_bytes`. A close comes alone, and so do a roll and a replacement.
+    /// more once they hold `max_bytes`. What is no part of a round comes alone.
     /// Empty once the queue is closed.
     pub(crate) async fn take(&self, max_count: usize, max_bytes: usize) -> Vec<Queued> {
         loop {

@@ -29,7 +29,7 @@ const GAP_MAX: u64 = 64 << 10;
 /// Most extents that are looked at for one read.
 const EXTENTS_MAX: usize = 256;
 /// How often a read follows a place that moves.
-const RETRIES_MAX: u32 = 8;
+pub(crate) const RETRIES_MAX: u32 = 8;
 
 /// A range to read.
 #[derive(Debug, Clone, Copy)]
@@ -155,8 +155,29 @@ pub(crate) fn pass(files: &Files, log: &Log, range: Range) -> Option<Vec<Passed>
 
 async fn read_more(files: &Files, log: &Log, taken: &mut Taken) -> Result<(), StoreError> {
     let place = log.index.read().locate(taken.next, EXTENTS_MAX);
+    let outcome = read_place(files, log, taken, place.as_ref()).await;
+    if outcome.is_err() && taken.retries < RETRIES_MAX && has_gone(files, place.as_ref()) {
+        // What was in it was trimmed away, or is in another file by now.
+        bounds_for(log, taken.next)?;
+        taken.retries += 1;
+        return Ok(());
+    }
+    outcome
+}
+
+/// Whether it is in a closed file that nothing needs any more.
+pub(crate) fn has_gone(files: &Files, place: Option<&Place>) -> bool {
+    matches!(place, Some(Place::Sealed(segment)) if !files.has(segment.file))
+}
+
+async fn read_place(
+    files: &Files,
+    log: &Log,
+    taken: &mut Taken,
+    place: Option<&Place>,
+) -> Result<(), StoreError> {
     let index;
-    let (file, version, extents) = match &place {
+    let (file, version, extents) = match place {
         Some(Place::Active(file, extents)) => (*file, 0, &extents[..]),
         Some(Place::Sealed(segment)) => {
             let (version, found) = index_of(files, segment.file).await?;
@@ -336,64 +357,94 @@ async fn find(
     let mut next = bounds.start.max(from);
     let mut retries = 0;
     while next < bounds.end {
-        let place = log.index.read().locate_time(next, time);
-        let (file, version, extent) = match place {
-            None => return Ok(None),
-            Some(Place::Active(file, extents)) => (file, 0, extents.first().copied()),
-            Some(Place::Sealed(segment)) => {
-                let (version, index) = index_of(files, segment.file).await?;
-                let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
-                let mut later = from_offset(extents, next).iter();
-                let found = later.find(|extent| extent.max_timestamp >= time).copied();
-                if found.is_none() {
-                    next = segment.last.saturating_add(1);
-                    continue;
-                }
-                (segment.file, version, found)
-            }
-        };
-        let Some(extent) = extent else {
+        let Some(place) = log.index.read().locate_time(next, time) else {
             return Ok(None);
         };
-        let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
-        let opened = opened(files, file).await?;
-        let bytes = read_at(files, (file, &opened), extent.position, len).await?;
-        let mut taken = Taken {
-            batches: Vec::new(),
-            bytes: 0,
-            max_bytes: usize::MAX,
-            next: next.max(extent.base),
-            upto: bounds.end.min(extent.last.saturating_add(1)),
-            within: false,
-            retries: 0,
-            passes: None,
-            found: Vec::new(),
-        };
-        let walk = Walk::new(log.id, file.seed(), extent.position, &bytes);
-        walk.take(&mut taken);
-        if taken.next < taken.upto {
-            if files.version(file) != (version, false) && retries < RETRIES_MAX {
+        let patient = retries < RETRIES_MAX;
+        let look = find_in(files, log, &place, (next..bounds.end, time), patient).await;
+        match look {
+            Ok(Look::Found(found)) => return Ok(found),
+            Ok(Look::From(offset)) => next = offset,
+            Ok(Look::Moved) => retries += 1,
+            Err(_) if patient && has_gone(files, Some(&place)) => {
                 retries += 1;
-                continue;
+                next = next.max(log.bounds.borrow().start);
             }
-            let start = log.bounds.borrow().start;
-            if taken.next < start {
-                next = start;
-                continue;
-            }
-            return Err(damaged(files, file, extent.position, taken.next));
-        }
-        next = taken.next;
-        let mut read = taken.batches.into_iter().filter_map(Passed::read);
-        let found = read.find(|batch| {
-            let header = crate::batch::BatchHeader::read(&batch.bytes);
-            header.is_ok_and(|header| header.reaches(time))
-        });
-        if found.is_some() {
-            return Ok(found);
+            Err(error) => return Err(error),
         }
     }
     Ok(None)
+}
+
+/// What one place says of the first batch with a timestamp.
+enum Look {
+    /// This is what there is.
+    Found(Option<StoredBatch>),
+    /// It is none of those before this offset.
+    From(i64),
+    /// What was there is elsewhere by now.
+    Moved,
+}
+
+/// Looks at one place; `patient`: one that moves may be looked at again.
+async fn find_in(
+    files: &Files,
+    log: &Log,
+    place: &Place,
+    (wanted, time): (std::ops::Range<i64>, i64),
+    patient: bool,
+) -> Result<Look, StoreError> {
+    let (file, version, extent) = match place {
+        Place::Active(file, extents) => (*file, 0, extents.first().copied()),
+        Place::Sealed(segment) => {
+            let (version, index) = index_of(files, segment.file).await?;
+            let extents = index.logs.get(&log.id).map_or(&[][..], Vec::as_slice);
+            let mut later = from_offset(extents, wanted.start).iter();
+            let found = later.find(|extent| extent.max_timestamp >= time).copied();
+            if found.is_none() {
+                return Ok(Look::From(segment.last.saturating_add(1)));
+            }
+            (segment.file, version, found)
+        }
+    };
+    let Some(extent) = extent else {
+        return Ok(Look::Found(None));
+    };
+    let len = usize::try_from(extent.span).unwrap_or(usize::MAX);
+    let opened = opened(files, file).await?;
+    let bytes = read_at(files, (file, &opened), extent.position, len).await?;
+    let mut taken = Taken {
+        batches: Vec::new(),
+        bytes: 0,
+        max_bytes: usize::MAX,
+        next: wanted.start.max(extent.base),
+        upto: wanted.end.min(extent.last.saturating_add(1)),
+        within: false,
+        retries: 0,
+        passes: None,
+        found: Vec::new(),
+    };
+    let walk = Walk::new(log.id, file.seed(), extent.position, &bytes);
+    walk.take(&mut taken);
+    if taken.next < taken.upto {
+        if files.version(file) != (version, false) && patient {
+            return Ok(Look::Moved);
+        }
+        let start = log.bounds.borrow().start;
+        if taken.next < start {
+            return Ok(Look::From(start));
+        }
+        return Err(damaged(files, file, extent.position, taken.next));
+    }
+    let mut read = taken.batches.into_iter().filter_map(Passed::read);
+    let found = read.find(|batch| {
+        let header = crate::batch::BatchHeader::read(&batch.bytes);
+        header.is_ok_and(|header| header.reaches(time))
+    });
+    Ok(match found {
+        None => Look::From(taken.next),
+        found => Look::Found(found),
+    })
 }
 
 /// The first offset of the first whole batch of a closed log that begins behind `offset`.

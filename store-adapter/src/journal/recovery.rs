@@ -24,8 +24,8 @@ use crate::volume::owned::{Area, Claim, OwnedFiles, PresentOwner};
 use crate::volume::sum::{check_sum, with_sum};
 use crate::volume::{Volume, VolumeError, VolumeFile};
 
-/// Largest `seals.json` that is read, bytes: some 100,000 files.
-pub(crate) const SEALS_MAX: u64 = 8 << 20;
+/// Largest `seals.json` that is written or read, bytes: some million files.
+pub(crate) const SEALS_MAX: u64 = 64 << 20;
 /// How many names are tried for the own file.
 const CREATE_TRIES: u64 = 1000;
 
@@ -323,7 +323,15 @@ async fn write_seals(
         path: seals_path(shard).to_string(),
         why: error.to_string(),
     })?;
-    let replaced = claim.replace(&seals_path(shard), with_sum(&json)).await;
+    let json = with_sum(&json);
+    if json.len() as u64 > SEALS_MAX {
+        let files = seals.len();
+        return Err(StoreError::Offline(format!(
+            "{}: {files} journal files are more than it can list; nothing was changed",
+            seals_path(shard)
+        )));
+    }
+    let replaced = claim.replace(&seals_path(shard), json).await;
     replaced.map_err(|error| owned_error(&error))
 }
 
@@ -390,6 +398,7 @@ pub(crate) fn index_logs(
                 .is_some_and(|end| *end > entry.birth);
             born && segment.last >= entry.bounds.start
         });
+        index.forget_joined();
         true
     });
     let mut refs: BTreeMap<FileId, usize> = BTreeMap::new();

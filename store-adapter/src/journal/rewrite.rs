@@ -10,18 +10,16 @@
 //! anew (`sift.rs`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use super::copying::{Needed, Output, data_len};
 use super::extents::{Extent, FileIndex, Segment, from_offset};
 use super::file::{FILE_HEADER_LEN, FileHeader, FileId};
 use super::files::{Closed, Files, path};
+use super::garbage::Garbage;
 use super::round::footer;
 use super::shard::{Log, Registry, Shard};
 use super::sift::Sifters;
@@ -39,36 +37,6 @@ const RETRY: Duration = Duration::from_secs(5);
 const ROUND_BYTES: usize = 1 << 20;
 /// Pause behind each round, and behind as much that is read: about 64 MiB/s at most.
 const PAUSE: Duration = Duration::from_millis(15);
-/// A file is left alone while less than this part of a full one would be given back.
-const LEAST_PART: u64 = 16;
-
-/// What the writer tells whoever gives space back.
-#[derive(Debug)]
-pub(crate) struct Garbage {
-    /// Something is not needed any more.
-    pub(super) more: Notify,
-    /// The file that is being written: what was published is in it, or in its checkpoint.
-    pub(super) current: Mutex<Arc<dyn VolumeFile>>,
-    /// Bytes of its rounds.
-    pub(super) written: AtomicU64,
-    /// The writer has ended.
-    pub(super) ended: CancellationToken,
-}
-
-impl Garbage {
-    /// Beside a writer of `current`, which has just begun. Files that were found are looked at
-    /// first.
-    pub(crate) fn new(current: Arc<dyn VolumeFile>) -> Self {
-        let garbage = Self {
-            more: Notify::new(),
-            current: Mutex::new(current),
-            written: AtomicU64::new(0),
-            ended: CancellationToken::new(),
-        };
-        garbage.more.notify_one();
-        garbage
-    }
-}
 
 /// Bytes that were read since others could last use the disk.
 #[derive(Debug, Default)]
@@ -89,8 +57,8 @@ pub(crate) struct Rewriter {
 /// Why a file was not written anew.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// It is not as its index says: left alone for good.
-    Damaged,
+    /// This file is not as its index says: left alone for good.
+    Damaged(FileId),
     /// The shard is closed, or another owner's.
     Ended,
     /// More of it is needed than was thought.
@@ -134,6 +102,7 @@ impl Rewriter {
 
     async fn work(&self) {
         let mut left_alone = Vec::new();
+        let mut unsettled = None;
         let mut again = false;
         loop {
             tokio::select! {
@@ -143,24 +112,32 @@ impl Rewriter {
                 () = self.shard.rewrites.pushed() => {}
                 () = self.env.clock.sleep(RETRY), if again => {}
             }
-            again = false;
             tokio::select! {
                 biased;
                 () = self.garbage.ended.cancelled() => return,
                 () = self.env.clock.sleep(GATHER) => {}
             }
-            if self.is_current_garbage() {
-                again |= self.leave_current().await.is_err();
-            }
-            match self.sift(&mut left_alone).await {
-                Ok(more) => again |= more,
-                Err(_) => return,
-            }
-            match self.give_back(&mut left_alone).await {
-                Ok(more) => again |= more,
+            match self.look(&mut left_alone, &mut unsettled).await {
+                Ok(more) => again = more,
                 Err(_) => return,
             }
         }
+    }
+
+    /// Does what there is to do; whether some of it may go better later. An error: the shard has
+    /// ended.
+    async fn look(
+        &self,
+        left_alone: &mut Vec<FileId>,
+        unsettled: &mut Option<FileId>,
+    ) -> Result<bool, Failed> {
+        if !self.settle(left_alone, unsettled).await? {
+            return Ok(true);
+        }
+        let mut again = self.is_current_garbage() && self.leave_current().await.is_err();
+        again |= self.sift(left_alone).await?;
+        again |= self.give_back(left_alone).await?;
+        Ok(again | self.join(left_alone, unsettled).await?)
     }
 
     /// Writes files anew of which little is needed; whether some may go better later. An error: the
@@ -171,7 +148,7 @@ impl Rewriter {
         let mut passed = Vec::new();
         while let Some((id, closed)) = self.pick(left_alone, &passed) {
             passed.push(id);
-            match self.rewrite(id, closed).await {
+            match self.rewrite(id, closed.len).await {
                 Ok(()) | Err(Failed::NotWorth) => {}
                 Err(Failed::Ended) => return Err(Failed::Ended),
                 // It is gone: nobody needs it any more.
@@ -187,8 +164,9 @@ impl Rewriter {
         let path = path(id);
         match failed {
             Failed::Ended | Failed::NotWorth => false,
-            Failed::Damaged => {
+            Failed::Damaged(id) => {
                 if self.files.damaged(id) {
+                    let path = super::files::path(id);
                     tracing::error!(%path, "a journal file is damaged; it is kept");
                 }
                 left_alone.push(id);
@@ -209,92 +187,61 @@ impl Rewriter {
         }
     }
 
-    /// Whether most of the file that is being written is not needed any more, and enough of it. It
-    /// would be closed only when it is full: never where appends are refused for want of space.
-    fn is_current_garbage(&self) -> bool {
-        let written = self.garbage.written.load(Ordering::Relaxed);
-        let least = self.config.segment_bytes / LEAST_PART;
-        if written < least {
-            return false;
-        }
-        let logs = self.registry.all().into_iter();
-        let here = logs.filter(|log| log.shard.id == self.shard.id);
-        let needed = here.map(|log| {
-            let start = log.bounds.borrow().start;
-            let index = log.index.read();
-            let active = from_offset(&index.active, start).iter();
-            active.map(|extent| u64::from(extent.bytes)).sum::<u64>()
-        });
-        let needed: u64 = needed.sum();
-        needed < written / 2 && written - needed >= least
-    }
-
-    /// The file of which most is given back, if that is worth it.
-    fn pick(&self, left_alone: &[FileId], passed: &[FileId]) -> Option<(FileId, Closed)> {
-        let least = self.config.segment_bytes / LEAST_PART;
-        let mut needed = std::collections::BTreeMap::new();
-        let mut pinned = Vec::new();
-        for log in self.registry.all() {
-            if log.shard.id != self.shard.id {
-                continue;
-            }
-            let start = log.bounds.borrow().start;
-            for segment in &log.index.read().sealed {
-                *needed.entry(segment.file).or_insert(0_u64) += segment.bytes_from(start);
-                if log.damaged.is_some() {
-                    pinned.push(segment.file);
-                }
-            }
-        }
-        let files = self.files.closed(self.shard.id).into_iter();
-        let freed = files.filter_map(|(id, closed)| {
-            // One that nobody needs is about to be unlinked.
-            let needed = *needed.get(&id)?;
-            let freed = closed.len.checked_sub(needed)?;
-            let worth = needed < closed.len / 2 && freed >= least;
-            let known = left_alone.contains(&id) || passed.contains(&id);
-            let free = !pinned.contains(&id) && !known;
-            (worth && free && !self.files.is_damaged(id)).then_some((freed, id, closed))
-        });
-        freed
-            .max_by_key(|(freed, id, _)| (*freed, *id))
-            .map(|(_, id, closed)| (id, closed))
-    }
-
-    async fn rewrite(&self, id: FileId, closed: Closed) -> Result<(), Failed> {
+    async fn rewrite(&self, id: FileId, len: u64) -> Result<(), Failed> {
         let needed = self.needed(id).await?;
-        let extents = needed.iter().flat_map(|one| &one.extents);
-        let kept: u64 = extents.map(|extent| u64::from(extent.bytes)).sum();
-        if kept >= closed.len / 2 {
+        if bytes_of(&needed) >= len / 2 {
             return Err(Failed::NotWorth);
         }
-        self.replace(id, closed, &needed, &mut Sifters::default())
-            .await
+        let mut sifters = Sifters::default();
+        self.replace(&[id], &needed, &mut sifters).await
     }
 
-    /// Writes a file anew with what is needed of it, as far as the sieves leave it.
+    /// Writes the first of `files`, which follow one another, anew with what is needed of all of
+    /// them, as far as the sieves leave it. It is in order of logs and files.
     pub(super) async fn replace(
         &self,
-        id: FileId,
-        closed: Closed,
+        files: &[FileId],
         needed: &[Needed],
         sifters: &mut Sifters,
     ) -> Result<(), Failed> {
-        let extents = needed.iter().flat_map(|one| &one.extents);
-        let kept = extents.map(|extent| u64::from(extent.bytes)).sum();
         let space = self.files.volume().space().await;
+        let kept = bytes_of(needed);
         if space.is_ok_and(|space| !self.config.reserve.has_room_for(kept, space)) {
             return Err(Failed::NoRoom);
         }
-        let old = self.files.handle(id).await?;
+        let header = self.header_over(files).await?;
         let draft = self.claim.begin().await?;
-        match self.fill(&old, (id, closed), needed, sifters, &draft).await {
-            Ok((closed, index)) => self.put(id, closed, index, draft).await,
+        match self.fill(header, needed, sifters, &draft).await {
+            Ok((closed, index)) => self.put(files, closed, index, draft).await,
             Err(failed) => {
                 self.claim.abandon(draft).await;
                 Err(failed)
             }
         }
+    }
+
+    /// The header of the first of `files`, if it answers for the lsns of all of them.
+    async fn header_over(&self, files: &[FileId]) -> Result<FileHeader, Failed> {
+        let (Some(first), Some(last)) = (files.first(), files.last()) else {
+            return Err(Failed::NotWorth);
+        };
+        let (first, last) = (self.header(*first).await?, self.header(*last).await?);
+        let end = match last.rewritten {
+            Some(_) => last.end_lsn(0),
+            None => last.end_lsn(data_len(&self.files, last.id).await?),
+        };
+        let answers = end.checked_sub(first.first_lsn);
+        Ok(FileHeader {
+            rewritten: Some(answers.ok_or(Failed::Damaged(last.id))?),
+            unsynced: false,
+            ..first
+        })
+    }
+
+    async fn header(&self, id: FileId) -> Result<FileHeader, Failed> {
+        let file = self.files.handle(id).await?;
+        let bytes = file.read_at(0, FILE_HEADER_LEN).await?;
+        FileHeader::decode(id, &bytes).map_err(|_| Failed::Damaged(id))
     }
 
     /// What of `id` the logs need. What they do not need, they will not after a crash either.
@@ -309,6 +256,7 @@ impl Rewriter {
             let extents = from_offset(extents, start).to_vec();
             all.push(Needed {
                 log: log.id,
+                file: id,
                 start,
                 extents,
             });
@@ -341,42 +289,33 @@ impl Rewriter {
         log.shard.id == self.shard.id && (sealed || index.active_file == Some(id))
     }
 
-    /// Writes what is needed to `draft`, in order of logs and offsets.
+    /// Writes what is needed to `draft`, as it comes.
     async fn fill(
         &self,
-        old: &Arc<dyn VolumeFile>,
-        (id, closed): (FileId, Closed),
+        header: FileHeader,
         needed: &[Needed],
         sifters: &mut Sifters,
         draft: &Draft,
     ) -> Result<(Closed, FileIndex), Failed> {
-        let bytes = old.read_at(0, FILE_HEADER_LEN).await?;
-        let header = FileHeader::decode(id, &bytes).map_err(|_| Failed::Damaged)?;
         let seed = header.id.seed();
-        let before = match header.rewritten {
-            Some(len) => len,
-            None => data_len(&self.files, header.id, closed).await?,
-        };
-        let header = FileHeader {
-            rewritten: Some(before),
-            unsynced: false,
-            ..header
-        };
         let mut out = Output::new(header);
         let mut pace = Pace::default();
-        for one in needed {
+        for (at, one) in needed.iter().enumerate() {
+            let old = self.files.handle(one.file).await?;
             for extent in &one.extents {
-                let bytes = self.read(&**old, extent, &mut pace).await?;
+                let bytes = self.read(&*old, extent, &mut pace).await?;
                 sifters
-                    .take_extent(&bytes, extent, one, seed, &mut out)
-                    .ok_or(Failed::Damaged)?;
+                    .take_extent(&bytes, extent, one, &mut out)
+                    .ok_or(Failed::Damaged(one.file))?;
                 if out.round.len() >= ROUND_BYTES {
                     self.write(&mut out, draft).await?;
                     pace = Pace::default();
                 }
                 self.rest_if_due(&mut pace).await?;
             }
-            sifters.end(one.log, &mut out);
+            if needed.get(at + 1).is_none_or(|next| next.log != one.log) {
+                sifters.end(one.log, &mut out);
+            }
         }
         self.write(&mut out, draft).await?;
         let position = out.position;
@@ -439,11 +378,14 @@ impl Rewriter {
 
     async fn put(
         &self,
-        id: FileId,
+        files: &[FileId],
         closed: Closed,
         index: FileIndex,
         draft: Draft,
     ) -> Result<(), Failed> {
+        let Some((&id, others)) = files.split_first() else {
+            return Err(Failed::NotWorth);
+        };
         if let Err(error) = self.files.hold(id).await {
             self.claim.abandon(draft).await;
             // It is gone: nobody needs it any more.
@@ -462,9 +404,17 @@ impl Rewriter {
         }
         match self.claim.finish(draft, &path(id)).await {
             Ok(()) => {
-                let freed = before.saturating_sub(closed.len);
+                let mut freed = before;
+                for other in others {
+                    freed = freed.saturating_add(self.files.closed_len(*other));
+                    self.files.count(*other);
+                }
+                freed = freed.saturating_sub(closed.len);
                 tracing::debug!(path = %path(id), freed, "a journal file was written anew");
-                self.summarise(id, &index);
+                // The writer does it where others go, which count their logs.
+                if others.is_empty() {
+                    self.summarise(id, &index);
+                }
                 let doomed = self.files.swapped(id, closed, index);
                 let counters = &self.config.counters;
                 counters.rewrites.fetch_add(1, Ordering::Relaxed);
@@ -495,4 +445,10 @@ impl Rewriter {
             keeper::remove(&self.files, id).await;
         }
     }
+}
+
+/// How many bytes that is.
+fn bytes_of(needed: &[Needed]) -> u64 {
+    let extents = needed.iter().flat_map(|one| &one.extents);
+    extents.map(|extent| u64::from(extent.bytes)).sum()
 }

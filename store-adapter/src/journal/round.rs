@@ -160,7 +160,10 @@ impl Plan {
                     Err(StoreError::Unsupported("batches in place of others")),
                 );
             }
-            Command::Close(reply) | Command::Roll(reply) => answer(reply, Ok(())),
+            Command::Close(reply)
+            | Command::Roll(reply)
+            | Command::Keep(_, reply)
+            | Command::Join(_, reply) => answer(reply, Ok(())),
         }
     }
 

@@ -9,6 +9,7 @@
 //! written: what made a batch needless may not go before that batch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -18,7 +19,7 @@ use super::FlushPolicy;
 use super::asked::{Asked, closed};
 use super::copying::{Needed, Taker, each_needed};
 use super::extents::Extent;
-use super::file::{FileId, Seed};
+use super::file::FileId;
 use super::files::path;
 use super::frame::Frame;
 use super::queue::{Command, Reply, answer};
@@ -26,7 +27,7 @@ use super::rewrite::{Failed, Pace, Rewriter};
 use crate::batch::BatchHeader;
 use crate::ids::LogId;
 use crate::rebuild::filler;
-use crate::store::{Left, Op, Rewrite, Rewritten, StoreError, StoredBatch};
+use crate::store::{Left, Op, Rewrite, Rewritten, Sieve, StoreError, StoredBatch};
 
 /// A log that is being sifted.
 #[derive(Debug)]
@@ -40,10 +41,12 @@ struct Sifting {
     refused: Option<StoreError>,
 }
 
-/// The sieve of one log before one file.
+/// The sieve of one log before what is written.
 #[derive(Debug)]
 struct Sifter {
-    rewrite: Rewrite,
+    sieve: Arc<dyn Sieve>,
+    /// Batches that end at or behind it pass.
+    upto: i64,
     /// Where the batches that are gone began, and the last one of them.
     gone: Option<(i64, Frame, Bytes)>,
     bytes_before: u64,
@@ -62,12 +65,11 @@ impl Sifters {
         bytes: &Bytes,
         extent: &Extent,
         needed: &Needed,
-        seed: Seed,
         out: &mut dyn Taker,
     ) -> Option<()> {
         let sifter = self.0.get_mut(&needed.log);
         let mut before = Before { sifter, out };
-        each_needed(bytes, extent, needed, seed, &mut before)
+        each_needed(bytes, extent, needed, &mut before)
     }
 
     /// The log has nothing more in the file.
@@ -84,15 +86,17 @@ impl Sifters {
 
     fn of<'a>(logs: impl Iterator<Item = &'a Sifting>) -> Self {
         let sifters = logs.map(|sifting| {
-            let sifter = Sifter {
-                rewrite: sifting.rewrite.clone(),
-                gone: None,
-                bytes_before: 0,
-                bytes_after: 0,
-                changed: false,
-            };
-            (sifting.rewrite.log, sifter)
+            let Rewrite {
+                log, sieve, upto, ..
+            } = &sifting.rewrite;
+            (*log, Sifter::new(Arc::clone(sieve), *upto))
         });
+        Self(sifters.collect())
+    }
+
+    /// One sieve for all that is written of `logs`.
+    pub(super) fn all(logs: impl Iterator<Item = LogId>, sieve: &Arc<dyn Sieve>) -> Self {
+        let sifters = logs.map(|log| (log, Sifter::new(Arc::clone(sieve), i64::MAX)));
         Self(sifters.collect())
     }
 }
@@ -113,9 +117,20 @@ impl Taker for Before<'_> {
 }
 
 impl Sifter {
+    fn new(sieve: Arc<dyn Sieve>, upto: i64) -> Self {
+        Self {
+            sieve,
+            upto,
+            gone: None,
+            bytes_before: 0,
+            bytes_after: 0,
+            changed: false,
+        }
+    }
+
     fn take(&mut self, frame: &Frame, batch: &Bytes, out: &mut dyn Taker) {
         let header = BatchHeader::read(batch).ok();
-        let Some(header) = header.filter(|_| frame.last() < self.rewrite.upto) else {
+        let Some(header) = header.filter(|_| frame.last() < self.upto) else {
             // A reader that may come up to there only has to find how far that is.
             self.end(out);
             out.take(frame, batch);
@@ -128,7 +143,7 @@ impl Sifter {
             last_offset: frame.last(),
             append_ms: frame.append_ms,
         };
-        match self.rewrite.sieve.sift(&stored) {
+        match self.sieve.sift(&stored) {
             Left::Whole => {
                 self.bytes_after += frame.len();
                 self.put(frame, batch, out);
@@ -348,11 +363,8 @@ impl Rewriter {
     ) -> Result<(), Failed> {
         let here = |one: &&Sifting| !one.stopped && self.segment(one, id).is_some();
         let mut sifters = Sifters::of(logs.values().filter(here));
-        let Some(closed) = self.files.closed_file(id) else {
-            // Nobody needs it any more.
-            return Ok(());
-        };
-        if sifters.0.is_empty() {
+        // Of one that is not there nobody needs anything any more.
+        if !self.files.has(id) || sifters.0.is_empty() {
             return Ok(());
         }
         if left_alone.contains(&id) || self.files.is_damaged(id) {
@@ -372,7 +384,7 @@ impl Rewriter {
             for sifter in sifters.0.values_mut() {
                 (sifter.bytes_before, sifter.bytes_after) = (0, 0);
             }
-            self.replace(id, closed, &needed, &mut sifters).await?;
+            self.replace(&[id], &needed, &mut sifters).await?;
         }
         self.done(id, logs, &sifters);
         Ok(())
@@ -409,8 +421,8 @@ impl Rewriter {
             for extent in &one.extents {
                 let bytes = self.read(&*file, extent, &mut pace).await?;
                 sifters
-                    .take_extent(&bytes, extent, one, id.seed(), &mut Nowhere)
-                    .ok_or(Failed::Damaged)?;
+                    .take_extent(&bytes, extent, one, &mut Nowhere)
+                    .ok_or(Failed::Damaged(id))?;
                 self.rest_if_due(&mut pace).await?;
             }
             sifters.end(one.log, &mut Nowhere);
@@ -432,7 +444,7 @@ impl Rewriter {
         for id in files {
             self.files.handle(id).await?.sync_data().await?;
         }
-        let current = std::sync::Arc::clone(&self.garbage.current.lock());
+        let current = Arc::clone(&self.garbage.current.lock());
         current.sync_data().await?;
         Ok(())
     }

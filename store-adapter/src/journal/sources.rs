@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use super::extents::FileIndex;
 use super::file::{FILE_HEADER_LEN, FileHeader, FileHeaderError, FileId};
-use super::files::{Closed, kept_index, path, read_footer};
-use super::index::{Anchor, Hint, IndexStore};
+use super::files::{Closed, path, read_footer};
+use super::frame::Kind;
+use super::index::{Anchor, Hint, IndexStore, kept_index};
 use super::payload::CatalogueEntry;
 use super::read::Read;
-use super::scan::{CHECKPOINTS, FoundRound, Scanner, Step};
+use super::scan::{CHECKPOINTS, Found, FoundRound, Scanner, Step};
 use super::table::Replay;
 use super::volume_error;
 use crate::store::StoreError;
@@ -301,6 +302,21 @@ impl Source {
         Ok(None)
     }
 
+    /// Whether `file`, which is this one, begins with batches and not with a checkpoint: it was
+    /// written anew.
+    async fn begins_with_batches(&self, file: &dyn VolumeFile) -> Result<bool, StoreError> {
+        let mut scanner = Scanner::new(file, self.id.seed(), self.size, false);
+        let step = scanner.next().await;
+        let Step::Round(round) = step.map_err(|error| volume_error(&error))? else {
+            return Ok(false);
+        };
+        let first = round.frames.first();
+        let begins = |first: &Found| {
+            first.frame.kind == Kind::Append && first.position == FILE_HEADER_LEN as u64
+        };
+        Ok(round.damaged_at.is_none() && first.is_some_and(begins))
+    }
+
     /// What its footer says, if it has one that is right and agrees with what is known.
     async fn footer(
         &self,
@@ -398,13 +414,15 @@ async fn read_without_header(source: &Source, read: &mut Read) -> Result<(), Sto
     let Some(end_lsn) = source.next_lsn else {
         return Ok(());
     };
-    // One that was written anew is shorter than what was known of it.
-    let end = source.seal.filter(|seal| *seal <= source.size);
-    let end = end.unwrap_or(source.size);
     let file = source.open().await?;
+    // What is known of its length is from before then.
+    let anew = source.begins_with_batches(&*file).await?;
+    let end = source.seal.filter(|seal| !anew && *seal <= source.size);
+    let end = end.unwrap_or(source.size);
     let footer = read_footer(&*file, source.id, end).await;
     let footer = footer.map_err(|error| volume_error(&error))?;
-    let known = |position| source.seal.is_some() || source.data_len.is_none_or(|l| position <= l);
+    let fits = |position| source.data_len.is_none_or(|len| position <= len);
+    let known = |position| anew || source.seal.is_some() || fits(position);
     if let Some(footer) = footer.filter(|footer| known(footer.position)) {
         read.data_end = footer.position;
         read.closed = Closed {

@@ -13,11 +13,12 @@ use tokio::sync::{mpsc, watch};
 
 use super::file::FileId;
 use super::files::{Files, path};
+use super::garbage::Garbage;
 use super::index::Changes;
 use super::keeper::Job;
 use super::queue::{Command, Queued, answer};
 use super::recovery::{Current, Opened};
-use super::rewrite::{Garbage, Rewriter};
+use super::rewrite::Rewriter;
 use super::round::{Encoded, Pending, Plan};
 use super::shard::{Log, Registry, Shard};
 use super::table::{Entry, Table, to_catalogue};
@@ -133,22 +134,21 @@ impl Writer {
         loop {
             let config = &self.parts.config;
             let (groups, bytes) = (config.round_groups, config.round_bytes);
-            let taken = self.shard.queue.take(groups, bytes).await;
-            let mut taken = taken.into_iter().peekable();
-            match taken.peek() {
-                None => return,
-                Some(queued) if matches!(queued.command, Command::Close(_)) => {
-                    if let Some(Command::Close(reply)) = taken.next().map(|q| q.command) {
-                        self.close(reply).await;
-                    }
+            let mut taken = self.shard.queue.take(groups, bytes).await;
+            if taken.is_empty() {
+                return;
+            }
+            let alone = taken.pop_if(|queued| queued.command.comes_alone());
+            match alone.map(|queued| queued.command) {
+                None => self.round(taken).await,
+                Some(Command::Close(reply)) => {
+                    self.close(reply).await;
                     return;
                 }
-                Some(queued) if matches!(queued.command, Command::Roll(_)) => {
-                    if let Some(Command::Roll(reply)) = taken.next().map(|q| q.command) {
-                        self.roll_if_used(reply).await;
-                    }
-                }
-                Some(_) => self.round(taken.collect()).await,
+                Some(Command::Roll(reply)) => self.roll_if_used(reply).await,
+                Some(Command::Keep(id, reply)) => self.keep_file(id, reply),
+                Some(Command::Join(joined, reply)) => self.joined(joined, reply).await,
+                Some(other) => other.refuse(StoreError::NotFound),
             }
         }
     }

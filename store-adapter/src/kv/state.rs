@@ -176,7 +176,10 @@ impl<'a> Plan<'a> {
                 Ok(()) => self.pending.push(Pending::Done(reply)),
                 Err(error) => answer(reply, Err(error)),
             },
-            Command::Close(reply) | Command::Roll(reply) => answer(reply, Ok(())),
+            Command::Close(reply)
+            | Command::Roll(reply)
+            | Command::Keep(_, reply)
+            | Command::Join(_, reply) => answer(reply, Ok(())),
         }
         Ok(())
     }

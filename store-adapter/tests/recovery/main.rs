@@ -15,6 +15,7 @@ mod faults;
 mod flips;
 mod held;
 mod index;
+mod joined;
 mod newest;
 mod passing;
 mod reading;

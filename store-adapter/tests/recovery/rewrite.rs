@@ -118,12 +118,36 @@ async fn a_slow_log_does_not_keep_the_space_of_others() {
 
 /// Stops the process at one step of a file that is written anew.
 #[derive(Debug, Default)]
-struct StopAt {
+pub(crate) struct StopAt {
     armed: AtomicBool,
     behind: bool,
     /// Steps until then.
     left: AtomicU64,
     stopped: AtomicBool,
+}
+
+impl StopAt {
+    pub(crate) fn new(steps: u64, behind: bool) -> Self {
+        Self {
+            behind,
+            left: AtomicU64::new(steps),
+            ..Self::default()
+        }
+    }
+
+    /// From now on steps count.
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// The process is gone.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
 }
 
 fn of_rewriting(step: &Step) -> bool {
@@ -154,23 +178,19 @@ impl StepHook for StopAt {
 /// Whether the crash came; it does not once all files are written anew before it.
 async fn crash_at(steps: u64, behind: bool, seed: u64) -> bool {
     let volume = MemoryVolume::new();
-    let hook = Arc::new(StopAt {
-        behind,
-        left: AtomicU64::new(steps),
-        ..StopAt::default()
-    });
+    let hook = Arc::new(StopAt::new(steps, behind));
     let mount = volume.mount(Arc::clone(&hook) as Arc<dyn StepHook>, None);
     let (store, counters) = counting(&mount, FlushPolicy::Fsync);
     fill(&store).await;
     let mut expected = both(&store).await;
     trim(&store).await;
-    hook.armed.store(true, Ordering::SeqCst);
+    hook.arm();
     expected[0].drain(..expected[0].len() - 1);
-    while !hook.stopped.load(Ordering::SeqCst) && counters.rewrites.load(Ordering::SeqCst) < 3 {
+    while !hook.has_stopped() && counters.rewrites.load(Ordering::SeqCst) < 3 {
         tokio::task::yield_now().await;
     }
     // The process is gone; then, by seed, the power too.
-    hook.stopped.swap(true, Ordering::SeqCst);
+    hook.stop();
     for instance in 2..4 {
         if seed > 0 {
             volume.power_cut(seed + instance);
@@ -339,12 +359,12 @@ async fn a_rename_of_unknown_outcome_is_read_around() {
 
 /// Holds the first rename over a journal file back, and notes when a file is unlinked.
 #[derive(Debug, Default)]
-struct HoldFirst {
+pub(crate) struct HoldFirst {
     /// The file that is held.
     held: OnceLock<VolumePath>,
     removed: AtomicBool,
-    waits: Notify,
-    go_on: Arc<Notify>,
+    pub(crate) waits: Notify,
+    pub(crate) go_on: Arc<Notify>,
 }
 
 impl StepHook for HoldFirst {

@@ -206,6 +206,7 @@ impl Cluster {
                         FlushPolicy::Fsync
                     },
                     segment_bytes: self.plan.segment_bytes,
+                    join_files: 3,
                     ..JournalConfig::default()
                 };
                 let index = match role {
