@@ -204,10 +204,18 @@ impl Rewriter {
         needed: &[Needed],
         sifters: &mut Sifters,
     ) -> Result<(), Failed> {
-        let space = self.files.volume().space().await;
         let kept = bytes_of(needed);
-        if space.is_ok_and(|space| !self.config.reserve.has_room_for(kept, space)) {
-            return Err(Failed::NoRoom);
+        if let Ok(space) = self.files.volume().space().await {
+            let reserve = self.config.reserve;
+            let fits = if sifters.is_empty() {
+                // It is done to give space back.
+                reserve.has_room_to_free(kept, space)
+            } else {
+                reserve.has_room_for(kept, space)
+            };
+            if !fits {
+                return Err(Failed::NoRoom);
+            }
         }
         let header = self.header_over(files).await?;
         let draft = self.claim.begin().await?;

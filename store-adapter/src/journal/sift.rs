@@ -79,6 +79,11 @@ impl Sifters {
         }
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether something of what they were given is left out.
     fn change_something(&self) -> bool {
         self.0.values().any(|sifter| sifter.changed)
@@ -364,7 +369,7 @@ impl Rewriter {
         let here = |one: &&Sifting| !one.stopped && self.segment(one, id).is_some();
         let mut sifters = Sifters::of(logs.values().filter(here));
         // Of one that is not there nobody needs anything any more.
-        if !self.files.has(id) || sifters.0.is_empty() {
+        if !self.files.has(id) || sifters.is_empty() {
             return Ok(());
         }
         if left_alone.contains(&id) || self.files.is_damaged(id) {

@@ -41,16 +41,25 @@ pub enum Reserve {
 impl Reserve {
     const PART: u64 = 100;
     const PART_MAX: u64 = 256 << 20;
+    /// Bytes that are written whatever is said to be free: where a volume is full that gives its
+    /// space back, and a volume without any says so itself.
+    const SMALL: u64 = 1 << 20;
 
     /// Whether a volume with `space` has no room for appends.
     pub fn is_touched(self, space: Space) -> bool {
         space.free < self.bytes(space.total)
     }
 
-    /// Whether a copy of `bytes`, by which space is to be given back, fits into a volume with
-    /// `space`: half of what is reserved stays for those that it is reserved for.
+    /// Whether a copy of `bytes`, which may give nothing back, fits into a volume with `space`:
+    /// half of what is reserved stays for those that it is reserved for.
     pub fn has_room_for(self, bytes: u64, space: Space) -> bool {
-        space.free >= bytes.saturating_add(self.bytes(space.total) / 2)
+        bytes <= Self::SMALL || space.free >= bytes.saturating_add(self.bytes(space.total) / 2)
+    }
+
+    /// Whether a copy of `bytes` fits that gives back more than it takes: it may take all that is
+    /// reserved, since on a full volume nothing else would give space back.
+    pub fn has_room_to_free(self, bytes: u64, space: Space) -> bool {
+        bytes <= Self::SMALL || space.free >= bytes
     }
 
     fn bytes(self, total: u64) -> u64 {
@@ -437,17 +446,29 @@ mod tests {
     #[test]
     fn a_copy_leaves_half_of_what_is_reserved() {
         let space = Space {
-            free: 60,
-            total: 1000,
+            free: 60 << 20,
+            total: 1000 << 20,
         };
-        for (reserve, bytes, fits) in [
-            (Reserve::Bytes(40), 40, true),
-            (Reserve::Bytes(40), 41, false),
-            (Reserve::Bytes(200), 1, false),
+        for (reserve, mib, fits) in [
+            (Reserve::Bytes(40 << 20), 40, true),
+            (Reserve::Bytes(40 << 20), 41, false),
+            (Reserve::Bytes(200 << 20), 2, false),
+            (Reserve::Bytes(200 << 20), 1, true),
             (Reserve::None, 60, true),
             (Reserve::None, 61, false),
         ] {
-            assert_eq!(reserve.has_room_for(bytes, space), fits, "{reserve:?}");
+            assert_eq!(reserve.has_room_for(mib << 20, space), fits, "{reserve:?}");
+        }
+        // Where that gives space back it may take all there is; a little is tried in any case.
+        let full = Space { free: 0, ..space };
+        let reserve = Reserve::Bytes(200 << 20);
+        for (mib, space, fits) in [
+            (60, space, true),
+            (61, space, false),
+            (1, full, true),
+            (2, full, false),
+        ] {
+            assert_eq!(reserve.has_room_to_free(mib << 20, space), fits, "{mib}");
         }
     }
 

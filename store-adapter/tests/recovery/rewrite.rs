@@ -9,12 +9,12 @@ use store_adapter::journal::{
 };
 use store_adapter::runtime::{BoxFuture, Env};
 use store_adapter::store::{LogStore, Op, StoredBatch};
-use store_adapter::volume::VolumePath;
 use store_adapter::volume::memory::{MemoryVolume, Step, StepFault, StepHook, StepOp, StepOutcome};
+use store_adapter::volume::{Reserve, Volume, VolumePath};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{
-    EPOCH, add, config, files, log, open, read_all, store_on, submit_sized, tell,
+    EPOCH, add, config, files, io, log, open, read_all, store_on, submit_sized, tell,
 };
 
 /// Batches of the log that is trimmed; a file holds about a dozen.
@@ -114,6 +114,33 @@ async fn a_slow_log_does_not_keep_the_space_of_others() {
             taker.acquire(log(1), LeaderEpoch(2)).await.unwrap();
         }
     }
+}
+
+/// With less free than half of what is reserved: appends may go on into it, and so may others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_volume_gets_space_back_from_files_of_which_little_is_needed() {
+    let volume = MemoryVolume::new();
+    let counters = Arc::new(JournalCounters::default());
+    let config = JournalConfig {
+        counters: Arc::clone(&counters),
+        reserve: Reserve::Bytes(1 << 20),
+        ..config()
+    };
+    let index = Arc::new(MemoryIndex::new());
+    let store = JournalStore::new(Env::real(), Arc::new(volume.clone()), index, config);
+    fill(&store).await;
+    let before = (both(&store).await, journal_bytes(&volume).await);
+    let space = {
+        let volume = volume.clone();
+        io(async move { volume.space().await.unwrap() }).await
+    };
+    volume.set_total(space.total - space.free + (60 << 10));
+    trim(&store).await;
+    rewritten(&counters, 2).await;
+    while journal_bytes(&volume).await > before.1 / 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(both(&store).await[1], before.0[1]);
 }
 
 /// Stops the process at one step of a file that is written anew.
